@@ -1,0 +1,1 @@
+"""Goodput: vLLM fleets that scale on goodput."""

@@ -1,0 +1,113 @@
+"""What a user wants, in SI units: the part of Model and SLO that decisions read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from goodput.domain.conditions import ConditionReason, ConditionType
+from goodput.domain.identity import Key
+
+
+class ScalingMode(StrEnum):
+    AUTO = "Auto"
+    ADVISE = "Advise"
+
+
+class RoutingMode(StrEnum):
+    ROUTER = "Router"
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What "good" means: a request is good if it meets every bound that is set.
+
+    `attainment` is the share of requests (0..1) that must be good; below `min_requests` in the window it is unknown.
+    """
+
+    ttft_seconds: float | None
+    tpot_seconds: float | None
+    e2e_seconds: float | None
+    attainment: float = 0.95
+    min_requests: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something about a Model that a user must mend (or know), found while reading objects, not while deciding."""
+
+    type: ConditionType
+    reason: ConditionReason
+    message: str
+    # A fatal problem leaves what runs as it is and plans nothing new.
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """Structure of a decoder-only transformer, as far as memory and time depend on it (Hugging Face names in words).
+
+    `parameters` and `active_parameters` are counts (equal for dense models); `weight_bytes_per_parameter` is 2 for bf16.
+    `kv_bytes_per_token` counts all layers on one rank group (not yet divided by tensor parallelism).
+    """
+
+    name: str
+    layers: int
+    hidden_size: int
+    attention_heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    parameters: float
+    active_parameters: float
+    weight_bytes_per_parameter: float
+    kv_bytes_per_token: float
+    attention_flops_per_token_per_context_token: float
+    max_model_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuType:
+    """One kind of accelerator. `memory_bytes` is what CUDA reports; `flops` are dense FLOP/s by precision.
+
+    `price_per_hour` is None if nobody knows it; `price_assumed` marks a built-in, dated price.
+    """
+
+    name: str
+    resource_name: str
+    node_selector: tuple[tuple[str, str], ...]
+    tolerations: tuple[str, ...] = ()  # each a JSON object, as Kubernetes writes it
+    memory_bytes: float
+    memory_bandwidth_bytes_per_second: float
+    flops: tuple[tuple[str, float], ...]
+    gpus_per_node: int
+    price_per_hour: float | None
+    price_assumed: bool = False
+    limit: int | None = None
+    builtin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelIntent:
+    """One Model as decisions see it; `objective` is None while its SLO was never seen."""
+
+    key: Key
+    uid: str
+    generation: int
+    model: str
+    served_name: str
+    slo: Key
+    objective: Objective | None
+    architecture: Architecture | None
+    gpu_types: tuple[str, ...] = ()  # allowed; empty: any that exists
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    min_replicas: int = 1
+    max_replicas: int | None = None
+    max_cost_per_hour: float | None = None
+    mode: ScalingMode = ScalingMode.AUTO
+    routing: RoutingMode = RoutingMode.ROUTER
+    admission: bool = True
+    paused: bool = False
+    problems: tuple[Problem, ...] = field(default=())

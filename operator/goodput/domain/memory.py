@@ -1,0 +1,61 @@
+"""What the loop remembers of one Model between ticks and restarts: a small, versioned value in one ConfigMap.
+
+Lost or unreadable memory means priors, and no scale-down for a full window (`born_at` says since when it remembers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MEMORY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMark:
+    """Counters of one pod at its last scrape seen, so that the next one gives a difference."""
+
+    pod: str
+    scraped_at: float
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What happened between two looks: an interval that ended at `at` (Unix seconds) and lasted `seconds`."""
+
+    at: float
+    seconds: float
+    offered: float  # requests that arrived
+    finished: float = 0.0
+    ttft_misses: float = 0.0
+    tpot_misses: float = 0.0
+    e2e_misses: float = 0.0
+    good_lower: float = 0.0
+    good_upper: float = 0.0
+    rejected: float = 0.0
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    generation_tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopMemory:
+    """Memory of one Model. Times are Unix seconds, 0: never."""
+
+    version: int = MEMORY_VERSION
+    born_at: float = 0.0
+    last_scale_up_at: float = 0.0
+    last_scale_down_at: float = 0.0
+    # Since when the load would have allowed fewer replicas (0: it does not).
+    room_since: float = 0.0
+    desired: int = 0  # replicas last decided (or observed, under Advise)
+    startup_seconds: tuple[float, ...] = ()  # learned, newest last, at most 32
+    pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
+    correction: float = 1.0  # true over believed capacity, slow
+    max_ratios: tuple[float, ...] = ()  # observed max demand over a horizon / demand at its start
+    samples: tuple[Sample, ...] = field(default=())  # newest last, bounded in time and number
+    marks: tuple[PodMark, ...] = field(default=())  # per engine pod
+    router_marks: tuple[PodMark, ...] = field(default=())  # per router pod
+    pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
+    good_carry: float = 0.0  # misses seen before the requests that they belong to finished
+    metrics_problem_since: float = 0.0

@@ -1,0 +1,155 @@
+"""What one look at the cluster and at Prometheus found: the input of a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from goodput.domain.intent import GpuType, ModelIntent
+
+
+class PodState(StrEnum):
+    """Where a replica stands between being created and gone."""
+
+    PENDING = "Pending"  # not on a node yet
+    STARTING = "Starting"  # on a node, never ready so far
+    READY = "Ready"
+    UNREADY = "Unready"  # was ready, is not now
+    TERMINATING = "Terminating"
+    FAILED = "Failed"  # crash loop, image cannot be pulled, configuration error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One pod of ours. Times are Unix seconds; None: has not happened.
+
+    `trouble` is the kubelet's or scheduler's reason (CrashLoopBackOff, ErrImagePull, OOMKilled, Unschedulable...).
+    """
+
+    name: str
+    uid: str
+    pool: str
+    revision: str
+    state: PodState
+    node: str | None
+    created_at: float
+    ready_at: float | None
+    restarts: int = 0
+    trouble: str = ""
+    trouble_message: str = ""
+    deletion_cost: int = 0
+    node_lost: bool = False  # its node is gone, not ready, or cordoned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """The Deployment of one pool as the API server has it, with its pods (sorted by name)."""
+
+    name: str
+    exists: bool
+    spec_replicas: int = 0
+    revision: str = ""
+    rolling_out: bool = False
+    foreign_scaler: str | None = None  # field manager or object that also writes .spec.replicas
+    gpu_type: str = ""
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    pods: tuple[PodView, ...] = ()
+
+    def count(self, *states: PodState) -> int:
+        """Pods in any of these states."""
+        return sum(1 for pod in self.pods if pod.state in states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCounters:
+    """Cumulative counters and gauges of one engine pod from one scrape at `scraped_at` (Unix seconds).
+
+    `*_within` are counts of requests at or under the objective (None: no such objective, or no such edge exported).
+    A missing series is None, never 0.
+    """
+
+    pod: str
+    scraped_at: float
+    first_tokens: float | None = None  # requests that got a first token
+    ttft_within: float | None = None
+    finished: float | None = None  # requests finished, aborts not counted
+    tpot_within: float | None = None
+    e2e_within: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None  # 0..1
+    rejected: float | None = None  # admission rejections, cumulative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTelemetry:
+    """Telemetry of one pool at one instant. Cumulative sums are over the pods listed, None where no series exists."""
+
+    pods: tuple[PodCounters, ...] = ()
+    prompt_tokens: float | None = None
+    cached_prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    itl_sum_seconds: float | None = None  # inter-token latency: sum and count
+    itl_count: float | None = None
+    queue_time_sum_seconds: float | None = None
+    queue_time_count: float | None = None
+    request_seconds_p95: float | None = None  # p95 of end-to-end time over the last 10 minutes
+    threshold_error: float = 0.0  # share by which an interpolated edge may be off; 0: the edge is exported exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterTelemetry:
+    """Ingress counters of a Model's router pods: (pod, scraped_at, requests so far), sorted by pod."""
+
+    requests: tuple[tuple[str, float, float], ...] = ()
+    errors: tuple[tuple[str, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTelemetry:
+    """Telemetry of one Model; `problem` says what is missing in words (empty: all there)."""
+
+    pool: PoolTelemetry | None
+    router: RouterTelemetry | None
+    problem: str = ""
+    unlabelled: bool = False  # the metric exists in Prometheus, but without our pod labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSupply:
+    """GPUs of one type: `installed` on ready, schedulable nodes; `used` by any pod on them, ours or not."""
+
+    type: str
+    nodes: int
+    installed: int
+    used: int
+    limit: int | None = None  # what node autoscalers may bring it to
+
+    @property
+    def capacity(self) -> int:
+        return max(self.installed, self.limit or 0)
+
+    @property
+    def free(self) -> int:
+        return max(0, self.capacity - self.used)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelView:
+    """Everything one Model's decision may look at."""
+
+    intent: ModelIntent
+    pool: PoolView
+    router: PoolView
+    telemetry: ModelTelemetry | None  # None: Prometheus was not asked or did not answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One consistent look at the fleet, sorted by key; the only input of `decide` beside memory, policy and now."""
+
+    models: tuple[ModelView, ...]
+    gpu_types: tuple[GpuType, ...]
+    supply: tuple[GpuSupply, ...]
+    telemetry_error: str = ""  # Prometheus as a whole could not be read: why

@@ -1,0 +1,91 @@
+"""What should be: the output of `decide`, input of rendering and writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from goodput.domain.conditions import Condition
+from goodput.domain.decision import Decision, Rejected
+from goodput.domain.identity import Key
+from goodput.domain.memory import LoopMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """GPU type and shape of one replica, with the engine settings that were sized for it."""
+
+    gpu_type: str
+    resource_name: str
+    node_selector: tuple[tuple[str, str], ...]
+    tolerations: tuple[str, ...] = ()
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    max_num_queued_requests: int | None  # None: admission off
+    max_num_queued_tokens: int | None
+    capacity_rps: float  # believed when it was placed
+    price_per_hour: float | None
+    price_assumed: bool = False
+    rejected: tuple[Rejected, ...] = field(default=())
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    """One pool as it should be; `victims` are pods to go first when replicas fall (name -> pod-deletion-cost)."""
+
+    name: str
+    replicas: int
+    placement: Placement
+    victims: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Live figures of a Model for status and metrics; None: unknown. Rates are requests per second."""
+
+    demand_rps: float | None = None
+    forecast_rps: float | None = None
+    capacity_rps_per_replica: float | None = None
+    goodput_lower_rps: float | None = None
+    goodput_upper_rps: float | None = None
+    attainment_lower: float | None = None
+    attainment_upper: float | None = None
+    attainment_requests: int = 0  # requests in the attainment window
+    replicas_desired: int = 0
+    replicas_ready: int = 0
+    replicas_pending: int = 0
+    cost_per_hour: float | None = None
+    input_tokens_mean: float | None = None
+    output_tokens_mean: float | None = None
+    utilisation: float | None = None  # demand over capacity of the ready replicas
+    startup_seconds: float | None = None
+    # Requests counted since the last tick: offered, and how many were good at least and at most.
+    offered_delta: float = 0.0
+    good_lower_delta: float = 0.0
+    good_upper_delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """Everything decided for one Model. `pool` is None while it cannot be placed: what runs stays as it is."""
+
+    key: Key
+    pool: PoolPlan | None
+    decision: Decision
+    conditions: tuple[Condition, ...]
+    figures: Figures
+    memory: LoopMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Plans of all Models, sorted by key."""
+
+    models: tuple[ModelPlan, ...]
