@@ -51,7 +51,7 @@ class ConditionReason(StrEnum):
     ROLLOUT_BLOCKED = "RolloutBlocked"  # the new revision does not get ready, or surge GPUs are missing
     IMAGE_NOT_ALLOWED = "ImageNotAllowed"  # the operator's settings do not allow this image
     IMAGE_PULL_FAILED = "ImagePullFailed"
-    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
+    SECRET_NOT_FOUND = "SecretNotFound"
     CONFIGMAP_NOT_FOUND = "ConfigMapNotFound"
     TEMPLATE_NOT_ALLOWED = "TemplateNotAllowed"
     NAME_CONFLICT = "NameConflict"  # an object of a name that we need exists and is not ours

@@ -48,7 +48,8 @@ class Problem:
 class Architecture:
     """Structure of a decoder-only transformer, as far as memory and time depend on it (Hugging Face names in words).
 
-    `parameters` and `active_parameters` are counts (equal for dense models); `weight_bytes_per_parameter` is 2 for bf16.
+    `parameters` and `active_parameters` are counts (equal for dense models); bf16 has 2 bytes
+    of `weight_bytes_per_parameter`.
     `kv_bytes_per_token` counts all layers on one rank group (not yet divided by tensor parallelism).
     """
 
