@@ -142,44 +142,48 @@ def _build_one(group: Group, target: Target, folder: Path, progress: Progress) -
         environment.pop("GOFLAGS", None)  # a -mod flag of the user's is refused outside a module
     else:
         command = ["go", "build", *flags, "-o", str(partial / target.program), target.package]
-    status = _run_with_progress(group, target, command, environment, log, folder, progress)
+    total_seconds = target.reference_seconds * _REFERENCE_CORES / max(1, os.cpu_count() or 1)
+
+    def report(elapsed_seconds: float) -> None:
+        line = _describe(target, elapsed_seconds, total_seconds, log)
+        _write_status(folder, line)
+        progress(line)
+
+    status = _run(command, group.module, environment, log=log, report=report)
     if status != 0:
         raise BinaryError(f"building {target.program} failed (status {status}); the end of {log}:\n{tail_of(log)}")
     (partial / target.program).replace(folder / target.program)
     partial.rmdir()
 
 
-def _run_with_progress(
-    group: Group,
-    target: Target,
+def _run(
     command: Sequence[str],
+    folder: Path | None,
     environment: dict[str, str],
+    *,
     log: Path,
-    folder: Path,
-    progress: Progress,
+    report: Callable[[float], None],
 ) -> int:
-    """Run the build and report about every ten seconds; ends the build with us, Ctrl-C included."""
+    """Run the build, report its age about every ten seconds; it ends with us, Ctrl-C included. Its exit status."""
     started = time.monotonic()
+    on_main_thread = threading.current_thread() is threading.main_thread()  # another one may end before the build
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=group.module,
+            cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent() if threading.current_thread() is threading.main_thread() else None,  # noqa: PLW1509
+            preexec_fn=die_with_parent() if on_main_thread else None,  # noqa: PLW1509 - calls prctl and getppid only
         )
-    total_seconds = target.reference_seconds * _REFERENCE_CORES / max(1, os.cpu_count() or 1)
     try:
         while True:
             try:
                 return process.wait(_REPORT_SECONDS)
             except subprocess.TimeoutExpired:
-                line = _describe(target, time.monotonic() - started, total_seconds, log)
-                _write_status(folder, line)
-                progress(line)
+                report(time.monotonic() - started)
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

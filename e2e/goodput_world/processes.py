@@ -124,7 +124,7 @@ class Process:
     async def wait(self, timeout_seconds: float) -> int | None:
         """Its exit status, or None if it still runs after the timeout."""
         deadline = time.monotonic() + timeout_seconds
-        while self.running and time.monotonic() < deadline:
+        while self.running and time.monotonic() < deadline:  # noqa: ASYNC110 - a Popen has no event to wait for
             await asyncio.sleep(_POLL_SECONDS)
         return self.returncode
 
