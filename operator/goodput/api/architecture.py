@@ -1,0 +1,129 @@
+"""Structure of a model in Hugging Face `config.json` field names, for models that the built-in catalogue lacks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from goodput.api.base import ApiModel, Bool, DataKey, Int, ObjectName
+from goodput.api.rules import Rule
+
+REQUIRED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+
+
+class ConfigMapKeyRef(ApiModel):
+    """One key of a ConfigMap in the namespace of the Model."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: DataKey = "config.json"
+    """Key in its data; its text is a whole Hugging Face config.json. Default config.json."""
+
+
+_Width = Annotated[Int, Field(ge=1, le=1_000_000)]
+_Count = Annotated[Int, Field(ge=1, le=10_000)]
+
+
+class Quantization(ApiModel):
+    """Quantisation of the checkpoint."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    quant_method: Annotated[str, Field(min_length=1, max_length=64)]
+    """Method, such as `fp8`, `awq`, `gptq`, `compressed-tensors` or `mxfp4`."""
+    bits: Int | None = Field(default=None, ge=1, le=16)
+    """Bits of a weight, where the method leaves it open."""
+
+
+class ArchitectureConfig(ApiModel):
+    """Either `configMapRef`, or the fields of config.json that memory and speed depend on, under their own names."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    config_map_ref: ConfigMapKeyRef | None = Field(default=None, alias="configMapRef")
+    """ConfigMap that holds the whole config.json. Set this or the fields below."""
+    model_type: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Family, such as `llama`. Unset: a plain decoder."""
+    num_hidden_layers: _Count | None = None
+    """Layers. Needed unless `configMapRef` is set."""
+    hidden_size: _Width | None = None
+    """Width of the residual stream. Needed unless `configMapRef` is set."""
+    num_attention_heads: _Count | None = None
+    """Query heads. Needed unless `configMapRef` is set."""
+    intermediate_size: _Width | None = None
+    """Width of the dense feed-forward layer. Needed unless `configMapRef` is set."""
+    vocab_size: Annotated[Int, Field(ge=1, le=10_000_000)] | None = None
+    """Tokens of the vocabulary. Needed unless `configMapRef` is set."""
+    num_key_value_heads: _Count | None = None
+    """Key-value heads. Unset: as many as query heads."""
+    head_dim: _Width | None = None
+    """Width of one head. Unset: hidden_size / num_attention_heads."""
+    max_position_embeddings: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
+    """Longest context in tokens. Unset: 8192."""
+    tie_word_embeddings: Bool | None = None
+    """Whether input and output embeddings are one matrix. Unset: false."""
+    torch_dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    """Type of the weights. Unset: bfloat16."""
+    sliding_window: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
+    """Tokens of the attention window. Unset: full attention."""
+    layer_types: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=1024)] | None = None
+    """Kind of each layer, such as `full_attention` or `sliding_attention`. Unset: all alike."""
+    num_local_experts: _Count | None = None
+    """Experts of a mixture-of-experts layer (Mixtral, gpt-oss). Unset: dense."""
+    num_experts: _Count | None = None
+    """Experts of a mixture-of-experts layer (Qwen). Unset: dense."""
+    n_routed_experts: _Count | None = None
+    """Routed experts of a mixture-of-experts layer (DeepSeek). Unset: dense."""
+    num_experts_per_tok: _Count | None = None
+    """Experts that one token uses."""
+    moe_intermediate_size: _Width | None = None
+    """Width of one expert. Unset: intermediate_size."""
+    n_shared_experts: Annotated[Int, Field(ge=0, le=10_000)] | None = None
+    """Experts that every token uses. Unset: none."""
+    shared_expert_intermediate_size: _Width | None = None
+    """Width of the shared expert (Qwen). Unset: none."""
+    first_k_dense_replace: Annotated[Int, Field(ge=0, le=10_000)] | None = None
+    """Leading layers that are dense in a mixture of experts. Unset: none."""
+    kv_lora_rank: _Width | None = None
+    """Latent width of multi-head latent attention (DeepSeek). Unset: no latent attention."""
+    q_lora_rank: _Width | None = None
+    """Latent width of queries in multi-head latent attention. Unset: queries are not compressed."""
+    qk_nope_head_dim: _Width | None = None
+    """Width of a head without rotary embedding in multi-head latent attention."""
+    qk_rope_head_dim: _Width | None = None
+    """Width of a head with rotary embedding in multi-head latent attention."""
+    v_head_dim: _Width | None = None
+    """Width of a value head in multi-head latent attention."""
+    quantization_config: Quantization | None = None
+    """Quantisation of the checkpoint. Unset: none."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.configMapRef) || (" + " && ".join(f"has(self.{name})" for name in REQUIRED) + ")",
+            message=f"set configMapRef, or at least {', '.join(REQUIRED)}",
+            holds=lambda config: config.config_map_ref is not None
+            or all(getattr(config, name) is not None for name in REQUIRED),
+        ),
+        Rule(
+            cel="!has(self.configMapRef) || !(" + " || ".join(f"has(self.{name})" for name in REQUIRED) + ")",
+            message="set configMapRef or the fields of config.json, not both",
+            holds=lambda config: config.config_map_ref is None
+            or not any(getattr(config, name) is not None for name in REQUIRED),
+        ),
+        Rule(
+            cel="!has(self.num_key_value_heads) || !has(self.num_attention_heads)"
+            " || self.num_attention_heads % self.num_key_value_heads == 0",
+            message="num_attention_heads is a multiple of num_key_value_heads",
+            holds=lambda config: not config.num_key_value_heads
+            or not config.num_attention_heads
+            or config.num_attention_heads % config.num_key_value_heads == 0,
+            path=".num_key_value_heads",
+        ),
+    )
+
+    def to_config(self) -> dict[str, Any]:
+        """The inline fields as a config.json would hold them."""
+        config = self.to_dict()
+        config.pop("configMapRef", None)
+        return config

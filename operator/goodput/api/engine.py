@@ -1,0 +1,228 @@
+"""The engine: image, arguments and environment, and which of them are Goodput's to set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from goodput.api.base import ApiModel
+from goodput.api.podspec import SecretKeyRef
+from goodput.api.rules import Rule, cel_string, matches
+
+# Flags that an author may not pass, by the sentence that says what to do instead. vLLM takes `_` for `-`, any unique
+# prefix of a flag, `--flag=value` and `--flag.key value`, so all of these spellings are refused.
+OWNED_FLAGS: dict[str, tuple[str, ...]] = {
+    "the model is set by spec.model, its revision by spec.revision": ("--model", "--revision"),
+    "the served name is set by spec.servedName": ("--served-model-name",),
+    "tensor and pipeline parallelism are set by spec.parallelism": (
+        "--tensor-parallel-size",
+        "-tp",
+        "--pipeline-parallel-size",
+        "-pp",
+    ),
+    "one replica is one engine on one node: data and context parallelism and multi-node flags cannot be set": (
+        "--data-parallel-size",
+        "-dp",
+        "--data-parallel-size-local",
+        "--data-parallel-rank",
+        "--data-parallel-start-rank",
+        "--data-parallel-address",
+        "--data-parallel-rpc-port",
+        "--data-parallel-backend",
+        "--data-parallel-external-lb",
+        "--data-parallel-hybrid-lb",
+        "--data-parallel-multi-port-external-lb",
+        "--data-parallel-supervisor-port",
+        "--decode-context-parallel-size",
+        "-dcp",
+        "--prefill-context-parallel-size",
+        "-pcp",
+        "--api-server-count",
+        "-asc",
+        "--nnodes",
+        "-n",
+        "--node-rank",
+        "-r",
+        "--master-addr",
+        "--master-port",
+        "--headless",
+        "--distributed-executor-backend",
+    ),
+    "address, port, protocol and keys of the engine are set by Goodput: probes, router and metrics depend on them": (
+        "--host",
+        "--port",
+        "--uds",
+        "--root-path",
+        "--grpc",
+        "--grpc-port",
+        "--api-key",
+        "--ssl-keyfile",
+        "--ssl-certfile",
+        "--ssl-ca-certs",
+        "--ssl-cert-reqs",
+        "--ssl-ciphers",
+        "--enable-ssl-refresh",
+    ),
+    "credentials are set by spec.credentials.secretRef": ("--hf-token",),
+    "draining and admission are set by Goodput (see spec.routing.admission)": (
+        "--shutdown-timeout",
+        "--max-num-queued-reqs",
+        "--max-num-queued-tokens",
+    ),
+    "metrics that goodput is measured by are set by Goodput": (
+        "--custom-histogram-buckets",
+        "--disable-log-stats",
+        "--show-hidden-metrics-for-version",
+    ),
+    "KV transfer and KV offloading cannot be set: Goodput does not account for them yet": (
+        "--kv-transfer-config",
+        "--kv-offloading-size",
+        "--kv-offloading-backend",
+    ),
+    "paths and configuration files cannot be set: caches are volumes of Goodput, flags go into engine.args": (
+        "--download-dir",
+        "--config",
+    ),
+}
+
+# Environment variables that Goodput sets, or that would undo what it sets.
+OWNED_ENV: tuple[str, ...] = (
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HOME",
+    "HF_TOKEN",
+    "HOME",
+    "HUGGING_FACE_HUB_TOKEN",
+    "LOGNAME",
+    "NVIDIA_VISIBLE_DEVICES",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "USER",
+    "VLLM_API_KEY",
+    "VLLM_CACHE_ROOT",
+    "VLLM_HOST_IP",
+    "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
+    "VLLM_PORT",
+    "VLLM_SERVER_DEV_MODE",
+)
+OWNED_ENV_PREFIXES: tuple[str, ...] = ("GOODPUT_", "KUBERNETES_")
+
+
+def flag_of(argument: str) -> str:
+    """The flag that `argument` spells, as vLLM reads it: `--max_model_len=8k` is `--max-model-len`; '' if it is a value."""
+    if not argument.startswith("-") or len(argument) < 2:
+        return ""
+    return argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
+
+
+def flag_value(args: Iterable[str], flag: str) -> str | None:
+    """The last value given to `flag` in `args`, '' for one without a value, None if it is not there."""
+    found: str | None = None
+    arguments = list(args)
+    for index, argument in enumerate(arguments):
+        if flag_of(argument) != flag:
+            continue
+        if "=" in argument:
+            found = argument.split("=", 1)[1]
+        elif index + 1 < len(arguments) and not flag_of(arguments[index + 1]):
+            found = arguments[index + 1]
+        else:
+            found = ""
+    return found
+
+
+def _free_of(flags: tuple[str, ...], message: str) -> Rule:
+    """Lists the flags that `args` contain none of, in any spelling that vLLM would take for them."""
+    names = "[" + ", ".join(cel_string(flag) for flag in flags) + "]"
+    spelled = "a.split('=')[0].split('.')[0].replace('_', '-')"
+    return Rule(
+        cel=f"self.all(a, !a.startsWith('-') || size(a) < 2 || !{names}.exists(f, f.startsWith({spelled})))",
+        message=message,
+        holds=lambda args: not any(flag_of(a) and any(flag.startswith(flag_of(a)) for flag in flags) for a in args),
+    )
+
+
+_STARTS_WITH_FLAG = Rule(
+    cel="size(self) == 0 || self[0].startsWith('-')",
+    message="the first argument must be a flag: the model is set by spec.model",
+    holds=lambda args: not args or args[0].startswith("-"),
+)
+
+_Args = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...],
+    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    _STARTS_WITH_FLAG,
+    *(_free_of(flags, message) for message, flags in OWNED_FLAGS.items()),
+]
+
+_EnvName = Annotated[
+    str,
+    Field(min_length=1, max_length=128),
+    matches("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable is letters, digits and _"),
+    Rule(
+        cel=(
+            "!(self in [" + ", ".join(cel_string(name) for name in OWNED_ENV) + "])"
+            + "".join(f" && !self.startsWith({cel_string(prefix)})" for prefix in OWNED_ENV_PREFIXES)
+        ),
+        message="this environment variable is set by Goodput (a token belongs into spec.credentials.secretRef)",
+        holds=lambda name: name not in OWNED_ENV and not name.startswith(OWNED_ENV_PREFIXES),
+    ),
+]
+
+
+class EnvSource(ApiModel):
+    """Where the value of an environment variable comes from."""
+
+    secret_key_ref: SecretKeyRef
+    """A key of a Secret in the Model's namespace."""
+
+
+class EnvVar(ApiModel):
+    """One environment variable of the engine."""
+
+    name: _EnvName
+    """Name of the variable; the ones that Goodput sets are refused."""
+    value: Annotated[str, Field(max_length=4096)] | None = None
+    """Its value. Set this or `valueFrom`."""
+    value_from: EnvSource | None = None
+    """Where its value comes from. Set this or `value`."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.value) != has(self.valueFrom)",
+            message="an environment variable has either value or valueFrom",
+            holds=lambda env: (env.value is None) != (env.value_from is None),
+        ),
+    )
+
+
+class Engine(ApiModel):
+    """The vLLM that serves the model. All of it is optional."""
+
+    image: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=512),
+            matches(
+                r"[a-z0-9](?:[-a-zA-Z0-9._/]|:[0-9]+/)*(?::[A-Za-z0-9_][-A-Za-z0-9_.]*)?(?:@sha256:[a-f0-9]{64})?",
+                "an image is a name with a tag or digest, such as vllm/vllm-openai:v0.33.0",
+            ),
+        ]
+        | None
+    ) = None
+    """Image of the engine, such as `vllm/vllm-openai:v0.33.0`; the operator's settings may restrict which are allowed.
+    Unset: the operator's default, pinned at the first roll-out."""
+    args: _Args = ()
+    """Further arguments of `vllm serve`, one word each. Flags that Goodput sets are refused. Unset: none."""
+    env: Annotated[
+        tuple[EnvVar, ...],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Further environment variables of the engine. Unset: none."""
+    update: Literal["OnChange", "Automatic"] = "OnChange"
+    """When pods take up a new default image or rendering of a newer operator: `OnChange` with the next change of the
+    Model, `Automatic` by itself, one Model at a time. Until then the condition UpdateAvailable says so."""

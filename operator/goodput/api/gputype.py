@@ -1,0 +1,118 @@
+"""GPUType: what a platform team owns. Cluster-scoped; overrides the built-in catalogue entry of the same name."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from goodput.api.base import ApiModel, ApiObject, Int
+from goodput.api.conditions import Conditions
+from goodput.api.podspec import LabelMap, Tolerations
+from goodput.api.quantities import KubeQuantity, Price, parse_price, parse_quantity
+from goodput.api.rules import Rule, matches
+
+MAX_GPUTYPE_NAME = 63
+
+_ResourceName = Annotated[
+    str,
+    Field(min_length=3, max_length=120),
+    matches(
+        r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?",
+        "the extended resource of a device plugin, such as nvidia.com/gpu",
+    ),
+]
+
+
+class Flops(ApiModel):
+    """Dense peak FLOP/s of one GPU by precision. Vendors often quote sparse figures, which are twice as high."""
+
+    bf16: KubeQuantity | None = None
+    """Dense bf16 FLOP/s, such as `989T`. Unset: the built-in figure of the type of this name."""
+    fp8: KubeQuantity | None = None
+    """Dense fp8 FLOP/s. Unset: the built-in figure; none: the type has no fp8."""
+    int8: KubeQuantity | None = None
+    """Dense int8 operations per second. Unset: the built-in figure; none: the type has no int8."""
+    fp4: KubeQuantity | None = None
+    """Dense fp4 FLOP/s. Unset: the built-in figure; none: the type has no fp4."""
+
+    def by_precision(self) -> dict[str, float]:
+        """FLOP/s of the precisions that are set."""
+        return {name: float(parse_quantity(text)) for name, text in self if text is not None}
+
+
+class GPUTypeSpec(ApiModel):
+    """One kind of accelerator. Every unset field is the built-in catalogue's for the type of this name; a type that the
+    catalogue lacks needs `nodeSelector`, `memory`, `memoryBandwidth` and `flops`, else `Ready` is False."""
+
+    resource_name: _ResourceName | None = None
+    """Extended resource of the device plugin. Unset: the built-in one, `nvidia.com/gpu` for a type of your own."""
+    node_selector: LabelMap | None = None
+    """Labels of the nodes that carry this type, such as `nvidia.com/gpu.product: NVIDIA-L40S`. Unset: the built-in
+    ones."""
+    tolerations: Tolerations = ()
+    """Taints that pods on this type tolerate, beside those of the Model. Unset: none."""
+    memory: KubeQuantity | None = None
+    """Memory of one GPU in bytes as CUDA reports it: an "80 GB" H100 has `79.2Gi`. Unset: the built-in figure."""
+    memory_bandwidth: KubeQuantity | None = None
+    """Memory bandwidth of one GPU in bytes per second, such as `3350G`. Unset: the built-in figure."""
+    flops: Flops | None = None
+    """Dense peak FLOP/s of one GPU by precision. Unset: the built-in figures."""
+    gpus_per_node: Int | None = Field(default=None, ge=1, le=256)
+    """GPUs of one node: the most that one replica can use. Unset: the built-in figure, 8 for a type of your own."""
+    price_per_hour: Price | None = None
+    """Price of one GPU for one hour, such as `"6.88"`. One currency for the whole cluster. Unset: the built-in list
+    price, marked as an assumption; none known: ranked by GPU count."""
+    limit: Int | None = Field(default=None, ge=0, le=1_000_000)
+    """GPUs of this type that node autoscaling may bring the cluster to. Unset: what is installed."""
+
+    @property
+    def memory_bytes(self) -> float | None:
+        return None if self.memory is None else float(parse_quantity(self.memory))
+
+    @property
+    def memory_bandwidth_bytes_per_second(self) -> float | None:
+        return None if self.memory_bandwidth is None else float(parse_quantity(self.memory_bandwidth))
+
+    @property
+    def price(self) -> float | None:
+        """Currency units per GPU and hour."""
+        return None if self.price_per_hour is None else parse_price(self.price_per_hour)
+
+
+class GPUTypeStatus(ApiModel):
+    """What Goodput found; written by the operator only."""
+
+    observed_generation: Int | None = Field(default=None, ge=0)
+    """Generation of the spec that this status speaks of."""
+    nodes: Int | None = Field(default=None, ge=0)
+    """Ready, schedulable nodes that carry this type."""
+    installed: Int | None = Field(default=None, ge=0)
+    """GPUs of this type on those nodes."""
+    used: Int | None = Field(default=None, ge=0)
+    """GPUs requested by any pod on those nodes, of Goodput or not."""
+    free: Int | None = Field(default=None, ge=0)
+    """GPUs that no pod has requested, up to `limit` where that is higher."""
+    conditions: Conditions = ()
+    """`Ready`: the type is completely described and nodes carry it."""
+
+
+class GPUType(ApiObject):
+    """A kind of GPU that the cluster has: how nodes carry it, what it can do, what it costs. Common types are built in;
+    a GPUType of the same name overrides the fields it sets."""
+
+    spec: GPUTypeSpec = Field(default_factory=GPUTypeSpec)
+    """What the type is."""
+    status: GPUTypeStatus | None = None
+    """What Goodput found; written by the operator only."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"size(self.metadata.name) <= {MAX_GPUTYPE_NAME}",
+            message=f"the name of a GPUType is at most {MAX_GPUTYPE_NAME} characters",
+            holds=lambda obj: len(obj.metadata.name) <= MAX_GPUTYPE_NAME,
+            path=".metadata.name",
+        ),
+    )
+
+

@@ -1,0 +1,275 @@
+"""Model: one model, served under one SLO. Only `model` and `slo` are needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from goodput.api.architecture import ArchitectureConfig
+from goodput.api.base import ApiModel, ApiObject, Bool, DataKey, Int, LabelName, ObjectName
+from goodput.api.engine import Engine
+from goodput.api.modelstatus import ModelStatus
+from goodput.api.podspec import LocalObjectRef
+from goodput.api.quantities import Price, parse_price
+from goodput.api.rules import Rule, cel_string, matches
+from goodput.api.template import PodTemplate
+
+PVC_SCHEME = "pvc://"
+# Pods of a Deployment `<model>-prefill` are `<model>-prefill-<10 characters>-<5 characters>`; the whole is a host name.
+MAX_MODEL_NAME = 63 - len("-prefill-") - 10 - 1 - 5
+_NAME = "[a-z](?:[-a-z0-9]*[a-z0-9])?"
+
+_HUB_ID = "[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
+_PVC = "pvc://[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?(?:/[-A-Za-z0-9_][-A-Za-z0-9._]*)*"
+
+
+class SLORef(ApiModel):
+    """An SLO by name, in the Model's namespace or another one."""
+
+    name: ObjectName
+    """Name of the SLO."""
+    namespace: LabelName | None = None
+    """Its namespace. Unset: the Model's own."""
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+# A string or an object: no type, since a structural schema has no union. What is left after these bounds is exactly a
+# name, {name} and {name, namespace}: numbers, lists and booleans meet a bound that nothing meets. docs/decisions/0002.
+_SLO_SCHEMA: dict[str, Any] = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "minLength": 1,
+    "maxLength": 253,
+    "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    "required": ["name"],
+    "maxProperties": 2,
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 253,
+            "description": "Name of the SLO.",
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        },
+        "namespace": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 63,
+            "description": "Its namespace. Unset: the Model's own.",
+            "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        },
+    },
+    "anyOf": [{"maxProperties": 1}, {"required": ["namespace"]}],
+    "minimum": 1,
+    "maximum": 0,
+    "minItems": 1,
+    "maxItems": 0,
+    "not": {"enum": [True, False]},
+}
+SLOReference = Annotated[SLORef, BeforeValidator(_named), WithJsonSchema(_SLO_SCHEMA)]
+
+
+def _off(value: Any) -> Any:
+    return "Off" if value is False else value
+
+
+class TokenRef(ApiModel):
+    """A Secret of the Model's namespace that holds a token."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: DataKey = "HF_TOKEN"
+    """Key in its data that holds the token. Default HF_TOKEN."""
+
+
+class Credentials(ApiModel):
+    """How gated and private models are downloaded."""
+
+    secret_ref: TokenRef
+    """Secret with a Hugging Face token."""
+
+
+class Parallelism(ApiModel):
+    """GPUs of one replica. Unset fields are chosen by Goodput."""
+
+    tensor: Int | None = Field(default=None, ge=1, le=64)
+    """GPUs that share each layer (`--tensor-parallel-size`). Unset: the fewest that hold the model and meet the SLO."""
+    pipeline: Int | None = Field(default=None, ge=1, le=64)
+    """Groups of layers on GPUs of their own (`--pipeline-parallel-size`). Unset: 1 unless the model needs more."""
+
+
+class Scaling(ApiModel):
+    """Bounds of the fleet. Between them Goodput chooses the fewest replicas that meet the SLO."""
+
+    mode: Literal["Auto", "Advise"] | None = None
+    """`Auto` scales; `Advise` publishes every decision and changes nothing. Unset: the operator's default (Auto)."""
+    min_replicas: Int = Field(default=1, ge=1, le=10_000)
+    """Replicas at least. Default 1."""
+    max_replicas: Int | None = Field(default=None, ge=1, le=10_000)
+    """Replicas at most; beats the SLO. Unset: bounded by free GPUs and the operator's limits only."""
+    max_cost_per_hour: Price | None = None
+    """Cost of all replicas per hour at most, such as `"40"`, in the currency of the GPU prices; beats the SLO, not
+    minReplicas. Unset: no bound."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            message="minReplicas is at most maxReplicas",
+            holds=lambda scaling: scaling.max_replicas is None or scaling.min_replicas <= scaling.max_replicas,
+            path=".minReplicas",
+        ),
+    )
+
+    @property
+    def max_cost(self) -> float | None:
+        """Currency units per hour."""
+        return None if self.max_cost_per_hour is None else parse_price(self.max_cost_per_hour)
+
+
+class Routing(ApiModel):
+    """How requests reach replicas."""
+
+    mode: Literal["Router", "None"] = "Router"
+    """`Router`: a router of the Model's own with prefix affinity, behind the Service of the Model's name. `None`: that
+    Service selects the replicas directly. Default Router."""
+    admission: Annotated[
+        Literal["Auto", "Off"],
+        BeforeValidator(_off),
+        # YAML reads a bare Off as false, so false is Off.
+        WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True, "enum": ["Auto", "Off", False]}),
+    ] = "Auto"
+    """`Auto`: a replica refuses (503) what it could not begin within the time-to-first-token objective. `Off`: requests
+    wait for ever. Default Auto."""
+
+
+def _names_hub(spec: ModelSpec) -> bool:
+    return not spec.model.startswith(PVC_SCHEME)
+
+
+class ModelSpec(ApiModel):
+    """What to serve, under which SLO, within which bounds."""
+
+    model: Annotated[
+        str,
+        Field(min_length=3, max_length=512),
+        matches(
+            f"{_HUB_ID}|{_PVC}",
+            "a model is a Hugging Face id (organisation/name) or pvc://claim/path (no . or .. in the path)",
+        ),
+    ]
+    """What to serve: a Hugging Face id such as `meta-llama/Llama-3.1-8B-Instruct`, or `pvc://claim/path` for a
+    directory on a PersistentVolumeClaim of this namespace."""
+    slo: SLOReference
+    """The SLO to meet: a name such as `chat`, or `{name, namespace}` for one of another namespace that allows this."""
+    revision: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=128),
+            matches("[A-Za-z0-9][-A-Za-z0-9._/]*", "a revision is a branch, a tag or a commit"),
+        ]
+        | None
+    ) = None
+    """Branch, tag or commit of a Hugging Face model. Unset: its main branch."""
+    served_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253),
+            matches("[A-Za-z0-9][-A-Za-z0-9._:/]*", "a served name is letters, digits and - . _ : /"),
+        ]
+        | None
+    ) = None
+    """Name that requests give in their `model` field; unique in the namespace. Unset: `model` for a Hugging Face id,
+    the name of this Model for pvc://."""
+    credentials: Credentials | None = None
+    """Token for gated and private models. Unset: none."""
+    image_pull_secrets: Annotated[
+        tuple[LocalObjectRef, ...],
+        Field(
+            max_length=8,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Secrets to pull the engine image with. Unset: none."""
+    architecture: ArchitectureConfig | None = None
+    """Structure of the model in config.json field names. Unset: looked up in the built-in catalogue."""
+    gpu_types: Annotated[
+        tuple[LabelName, ...],
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """GPU types that may be used, such as `l40s`. Unset: any that the cluster has."""
+    parallelism: Parallelism | None = None
+    """GPUs of one replica. Unset: chosen by Goodput."""
+    scaling: Scaling = Field(default_factory=Scaling)
+    """Bounds of the fleet."""
+    routing: Routing = Field(default_factory=Routing)
+    """How requests reach replicas."""
+    engine: Engine = Field(default_factory=Engine)
+    """The vLLM that serves the model."""
+    template: PodTemplate | None = None
+    """Further settings of the engine pods. Unset: none."""
+    paused: Bool = False
+    """Leave everything as it is: no scaling, no roll-out. Default false."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"!has(self.revision) || !self.model.startsWith({cel_string(PVC_SCHEME)})",
+            message="revision is for Hugging Face ids; a pvc:// path has none",
+            holds=lambda spec: spec.revision is None or _names_hub(spec),
+            path=".revision",
+        ),
+        Rule(
+            cel=f"!has(self.credentials) || !self.model.startsWith({cel_string(PVC_SCHEME)})",
+            message="credentials are for Hugging Face ids; a pvc:// path needs none",
+            holds=lambda spec: spec.credentials is None or _names_hub(spec),
+            path=".credentials",
+        ),
+    )
+
+
+class Model(ApiObject):
+    """A model served on vLLM under an SLO. Goodput chooses GPU type, parallelism and replicas, and keeps the SLO met at
+    the least cost."""
+
+    spec: ModelSpec
+    """What to serve, under which SLO, within which bounds."""
+    status: ModelStatus | None = None
+    """What Goodput found and decided; written by the operator only."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=(
+                f"size(self.metadata.name) <= {MAX_MODEL_NAME} && self.metadata.name.matches({cel_string(f'^{_NAME}$')})"
+            ),
+            message=(
+                f"the name of a Model is at most {MAX_MODEL_NAME} characters (names of Services and pods are made from "
+                "it), of lower-case letters, digits and -, and begins with a letter"
+            ),
+            holds=lambda model: len(model.metadata.name) <= MAX_MODEL_NAME
+            and re.fullmatch(_NAME, model.metadata.name) is not None,
+            path=".metadata.name",
+        ),
+    )
+
+    @property
+    def served_name(self) -> str:
+        """What requests give in their `model` field."""
+        if self.spec.served_name is not None:
+            return self.spec.served_name
+        return self.metadata.name if self.spec.model.startswith(PVC_SCHEME) else self.spec.model
+
+    @property
+    def slo_namespace(self) -> str:
+        """Where the SLO is looked up."""
+        return self.spec.slo.namespace or self.metadata.namespace
+
+    @property
+    def claim_and_path(self) -> tuple[str, str] | None:
+        """Claim and path (without leading slash) of a pvc:// model, else None."""
+        if not self.spec.model.startswith(PVC_SCHEME):
+            return None
+        claim, _, path = self.spec.model.removeprefix(PVC_SCHEME).partition("/")
+        return claim, path

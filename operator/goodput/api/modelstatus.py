@@ -1,0 +1,165 @@
+"""Status of a Model: what people and GitOps tools read. Figures are text, rounded, and rewritten rarely."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from goodput.api.base import ApiModel, Int
+from goodput.api.conditions import Conditions
+
+_Short = Annotated[str, Field(max_length=128)]
+_Text = Annotated[str, Field(max_length=1024)]
+_Count = Annotated[Int, Field(ge=0)]
+
+
+class PoolStatus(ApiModel):
+    """A group of equal replicas."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the pool."""
+    role: _Short
+    """What its replicas do: `Aggregated` (prefill and decode)."""
+    gpu_type: _Short | None = None
+    """GPU type of its replicas."""
+    tensor_parallel: _Count | None = None
+    """GPUs that share each layer of one replica."""
+    pipeline_parallel: _Count | None = None
+    """Groups of layers of one replica."""
+    desired: _Count
+    """Replicas that Goodput decided on."""
+    ready: _Count
+    """Replicas that serve."""
+
+
+class DemandStatus(ApiModel):
+    """Load that users offer, served or not."""
+
+    requests_per_second: _Short | None = None
+    """Requests per second, mean of the last 10 minutes."""
+    source: _Short | None = None
+    """Where it was counted: `router`, or `engines` (a lower bound)."""
+    input_tokens: _Short | None = None
+    """Mean tokens of a prompt."""
+    output_tokens: _Short | None = None
+    """Mean tokens of an answer."""
+
+
+class BoundedFigure(ApiModel):
+    """A figure known between two bounds."""
+
+    lower: _Short
+    """At least this."""
+    upper: _Short
+    """At most this."""
+
+
+class GoodputStatus(ApiModel):
+    """Requests per second that meet every objective of the SLO."""
+
+    requests_per_second: _Short
+    """Middle of the bounds."""
+    lower: _Short
+    """At least this."""
+    upper: _Short
+    """At most this."""
+
+
+class DecisionInput(ApiModel):
+    """A number that went into a decision."""
+
+    name: _Short
+    """What it is."""
+    value: _Short
+    """The number."""
+    unit: _Short = ""
+    """Its unit; empty for counts and ratios."""
+
+
+class RejectedOption(ApiModel):
+    """An option that was not taken."""
+
+    option: _Short
+    """The option."""
+    reason: _Text
+    """Why not."""
+
+
+class DecisionStatus(ApiModel):
+    """The last decision and what it rests on."""
+
+    id: _Short
+    """Identity of the decision; the same in status, event and log."""
+    time: Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+    """When it was made, RFC 3339."""
+    action: _Short
+    """What was decided: Place, ScaleUp, ScaleDown, Hold, AdviseUp, AdviseDown or Replace."""
+    reason: _Short
+    """One word for why: the rule that decided, or the clamp that bounds it."""
+    rule: _Short
+    """The rule that decided."""
+    message: _Text = ""
+    """The decision in a sentence."""
+    from_: _Count | None = Field(default=None, alias="from")
+    """Replicas before."""
+    to: _Count | None = None
+    """Replicas after."""
+    wanted: _Count | None = None
+    """Replicas that the rule asked for before the clamp."""
+    clamp: _Short | None = None
+    """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour or FreeGPUs."""
+    inputs: Annotated[
+        tuple[DecisionInput, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """Numbers that the decision rests on."""
+    rejected: Annotated[
+        tuple[RejectedOption, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """Options that were not taken, and why."""
+
+
+class PinnedStatus(ApiModel):
+    """What the running pods are made from, whatever the operator's defaults are now."""
+
+    image: _Text | None = None
+    """Image of the engine."""
+    revision: _Short | None = None
+    """Hash of the pod template."""
+
+
+class ModelStatus(ApiModel):
+    """What Goodput found and decided."""
+
+    observed_generation: _Count | None = None
+    """Generation of the spec that this status speaks of."""
+    conditions: Conditions = ()
+    """State of the Model: Ready (it serves), Reconciling, Stalled, SLOMet, MetricsFresh, Placed, UpdateAvailable."""
+    pools: Annotated[
+        tuple[PoolStatus, ...],
+        Field(
+            max_length=8,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Groups of equal replicas."""
+    pool_summary: _Text | None = None
+    """The pools in a few words, such as `2x l40s`."""
+    replicas: _Short | None = None
+    """Replicas of all pools, ready/desired."""
+    demand: DemandStatus | None = None
+    """Load that users offer."""
+    goodput: GoodputStatus | None = None
+    """Requests per second that meet the SLO."""
+    attainment: _Short | None = None
+    """Share of requests that met the SLO over the last 10 minutes: `97%`, or its bounds where they differ."""
+    attainment_bounds: BoundedFigure | None = None
+    """Bounds of the attainment, as percentages."""
+    cost_per_hour: _Short | None = None
+    """Cost of all replicas per hour, in the currency of the GPU prices; `~` marks a built-in price."""
+    service_url: _Text | None = Field(default=None, alias="serviceURL")
+    """Where requests go inside the cluster."""
+    pinned: PinnedStatus | None = None
+    """What the running pods are made from."""
+    last_decision: DecisionStatus | None = None
+    """The last decision and what it rests on."""

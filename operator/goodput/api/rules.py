@@ -1,0 +1,70 @@
+"""A validation rule, written once for both readers: CEL for the API server, Python for files and for old objects.
+
+A `Rule` stands either in a model's `RULES` (then it sees the whole object) or in the `Annotated` metadata of a field
+(then it sees one value). The converter in `schema.py` collects both as `x-kubernetes-validations`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+VALIDATIONS = "x-kubernetes-validations"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`cel` must be true of `self`; `holds` says the same of the parsed Python value.
+
+    `path` is the field to blame, relative to the object, in CRD notation (`.minReplicas`); empty: the object itself.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    path: str = ""
+
+    def check(self, value: Any) -> Any:
+        """The value itself, or PydanticCustomError with `message` and, in its context, `path`."""
+        if not self.holds(value):
+            raise PydanticCustomError("rule", "{message}", {"message": self.message, "path": self.path})
+        return value
+
+    def as_validation(self) -> dict[str, str]:
+        """The entry of `x-kubernetes-validations`."""
+        validation = {"rule": self.cel, "message": self.message}
+        if self.path and not self.path.startswith(".metadata"):  # the schema of metadata is not ours to point into
+            validation["fieldPath"] = self.path
+        return validation
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        json_schema = handler(schema)
+        json_schema[VALIDATIONS] = [*json_schema.get(VALIDATIONS, []), self.as_validation()]
+        return json_schema
+
+
+def cel_string(text: str) -> str:
+    """`text` as a CEL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def matches(pattern: str, message: str) -> Rule:
+    """The whole string matches `pattern` (RE2 syntax, no anchors), and if not, `message` says so in words.
+
+    A schema `pattern` would answer with the expression itself, which no user can read.
+    """
+    compiled = re.compile(pattern)
+    return Rule(
+        cel=f"self.matches({cel_string(f'^(?:{pattern})$')})",
+        message=message,
+        holds=lambda value: compiled.fullmatch(value) is not None,
+    )

@@ -1,0 +1,94 @@
+"""SLO: what "good" means. A platform team writes one, many Models use it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from goodput.api.base import ApiModel, ApiObject, Int
+from goodput.api.conditions import Conditions
+from goodput.api.quantities import Duration, Percent, parse_duration_seconds, parse_percent
+from goodput.api.rules import Rule, matches
+
+ANY_NAMESPACE = "*"
+
+_AllowedNamespace = Annotated[
+    str,
+    Field(min_length=1, max_length=63),
+    matches(r"[*]|[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", 'the name of a namespace, or "*" for all'),
+]
+
+
+class SLOSpec(ApiModel):
+    """A request is good if it meets every objective that is set; `attainment` is the share of requests to be good."""
+
+    ttft: Duration | None = None
+    """Time to first token, from the arrival of the request, such as `500ms`. Unset: no bound."""
+    tpot: Duration | None = None
+    """Mean time per output token of one request after its first token, such as `50ms`. Unset: no bound."""
+    e2e: Duration | None = Field(default=None, alias="e2e")
+    """Time from the arrival of a request to its last token, such as `30s`. Unset: no bound."""
+    attainment: Percent = "95%"
+    """Share of all offered requests that must meet every objective, such as `95%` or `99.9%`. Refused, failed and
+    aborted requests count against it."""
+    min_requests: Int = Field(default=20, ge=1, le=1_000_000)
+    """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown."""
+    allowed_namespaces: Annotated[
+        tuple[_AllowedNamespace, ...],
+        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """Namespaces whose Models may use this SLO beside its own; `"*"` is all. Unset: only its own namespace."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.ttft) || has(self.tpot) || has(self.e2e)",
+            message="an SLO needs at least one of ttft, tpot and e2e",
+            holds=lambda spec: bool(spec.ttft or spec.tpot or spec.e2e),
+        ),
+    )
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        return None if self.ttft is None else parse_duration_seconds(self.ttft)
+
+    @property
+    def tpot_seconds(self) -> float | None:
+        return None if self.tpot is None else parse_duration_seconds(self.tpot)
+
+    @property
+    def e2e_seconds(self) -> float | None:
+        return None if self.e2e is None else parse_duration_seconds(self.e2e)
+
+    @property
+    def attainment_share(self) -> float:
+        """0..1."""
+        return parse_percent(self.attainment)
+
+
+class SLOStatus(ApiModel):
+    """What Goodput found; written by the operator only."""
+
+    observed_generation: Int | None = Field(default=None, ge=0)
+    """Generation of the spec that this status speaks of."""
+    users: Int | None = Field(default=None, ge=0)
+    """Number of Models that use this SLO."""
+    attainment: Annotated[str, Field(max_length=32)] | None = None
+    """Share of requests that met the SLO over the last 10 minutes, all users together. Absent: too few requests."""
+    conditions: Conditions = ()
+    """`Ready`: the SLO is valid and can be used."""
+
+
+class SLO(ApiObject):
+    """What "good" means for requests: bounds on time to first token, time per token and end-to-end time, and the share
+    of requests that must meet them. Models name it in `spec.slo`."""
+
+    spec: SLOSpec
+    """What a good request is."""
+    status: SLOStatus | None = None
+    """What Goodput found; written by the operator only."""
+
+    def allows(self, namespace: str) -> bool:
+        """Whether Models of `namespace` may use this SLO."""
+        allowed: tuple[Any, ...] = self.spec.allowed_namespaces
+        return namespace == self.metadata.namespace or namespace in allowed or ANY_NAMESPACE in allowed

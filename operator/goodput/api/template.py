@@ -1,0 +1,242 @@
+"""The allow-list of pod settings that a Model's author may set on engine pods; everything else is refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from goodput.api.base import ApiModel, Bool, Int, LabelName, ObjectName
+from goodput.api.podspec import Affinity, LabelValue, Tolerations
+from goodput.api.quantities import KubeQuantity, parse_quantity
+from goodput.api.rules import Rule, cel_string, matches
+
+OWNED_PREFIX = "goodput.dev/"
+OWNED_KEYS = ("app.kubernetes.io/managed-by", "controller.kubernetes.io/pod-deletion-cost", "pod-template-hash")
+# Volumes that Goodput adds to engine pods begin with this, so that no name of a user's collides.
+OWNED_VOLUME_PREFIX = "goodput-"
+OWNED_MOUNTS = ("/dev", "/proc", "/sys", "/tmp", "/home", "/cache", "/models", "/var/run", "/run")  # noqa: S108
+RESOURCES = ("cpu", "memory", "ephemeral-storage")
+
+
+def _keys_free(what: str) -> Rule:
+    owned = "[" + ", ".join(cel_string(key) for key in OWNED_KEYS) + "]"
+    return Rule(
+        cel=f"self.all(k, !k.startsWith({cel_string(OWNED_PREFIX)}) && !(k in {owned}))",
+        message=f"{what} under {OWNED_PREFIX} and {', '.join(OWNED_KEYS)} are Goodput's",
+        holds=lambda keys: not any(key.startswith(OWNED_PREFIX) or key in OWNED_KEYS for key in keys),
+    )
+
+
+_KEY_RULE = Rule(
+    cel=(
+        "self.all(k, size(k) <= 317 && k.matches("
+        + cel_string("^(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?$")
+        + "))"
+    ),
+    message="a key is a name such as tier, or with a prefix such as example.com/tier",
+    holds=lambda keys: all(_is_key(key) for key in keys),
+)
+
+
+def _is_key(key: str) -> bool:
+    import re
+
+    pattern = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?"
+    return len(key) <= 317 and re.fullmatch(pattern, key) is not None
+
+
+_RESOURCE_NAMES = Rule(
+    cel="self.all(k, k in [" + ", ".join(cel_string(name) for name in RESOURCES) + "])",
+    message=f"only {', '.join(RESOURCES)} can be set; GPUs follow from the GPU type and spec.parallelism",
+    holds=lambda amounts: all(name in RESOURCES for name in amounts),
+)
+_Amounts = Annotated[dict[str, KubeQuantity], Field(max_length=3), _RESOURCE_NAMES]
+
+
+class Resources(ApiModel):
+    """CPU, memory and ephemeral storage of an engine container; GPUs are Goodput's."""
+
+    requests: _Amounts | None = None
+    """Amounts reserved: cpu, memory, ephemeral-storage. Unset: what Goodput computes for the model."""
+    limits: _Amounts | None = None
+    """Amounts at most: cpu, memory, ephemeral-storage. Unset: none for cpu, what Goodput computes for memory."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=(
+                "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) ||"
+                " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
+            ),
+            message="a request is at most its limit",
+            holds=lambda resources: _requests_within_limits(resources),
+            path=".requests",
+        ),
+    )
+
+
+def _requests_within_limits(resources: Resources) -> bool:
+    requests, limits = resources.requests or {}, resources.limits or {}
+    return all(parse_quantity(requests[name]) <= parse_quantity(limits[name]) for name in requests if name in limits)
+
+
+class PersistentVolumeClaimSource(ApiModel):
+    """A PersistentVolumeClaim of the Model's namespace."""
+
+    claim_name: ObjectName
+    """Name of the claim."""
+    read_only: Bool = False
+    """Mount it read-only. Default false."""
+
+
+class EmptyDirSource(ApiModel):
+    """A directory that lives as long as the pod."""
+
+    medium: Literal["", "Memory"] = ""
+    """`Memory` for a tmpfs, which counts against the memory limit. Default: the node's disk."""
+    size_limit: KubeQuantity | None = None
+    """Bytes at most, such as `10Gi`. Unset: unlimited."""
+
+
+class SecretSource(ApiModel):
+    """A Secret of the Model's namespace as files."""
+
+    secret_name: ObjectName
+    """Name of the Secret."""
+
+
+_VOLUME_SOURCES = ("persistent_volume_claim", "empty_dir", "secret")
+
+
+class Volume(ApiModel):
+    """A volume of the engine pods: a claim, an empty directory or a Secret."""
+
+    name: Annotated[
+        LabelName,
+        Rule(
+            cel=f"!self.startsWith({cel_string(OWNED_VOLUME_PREFIX)})",
+            message=f"names of volumes that begin with {OWNED_VOLUME_PREFIX} are Goodput's",
+            holds=lambda name: not name.startswith(OWNED_VOLUME_PREFIX),
+        ),
+    ]
+    """Name that `volumeMounts` refer to."""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    """A PersistentVolumeClaim."""
+    empty_dir: EmptyDirSource | None = None
+    """An empty directory."""
+    secret: SecretSource | None = None
+    """A Secret as files."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="[has(self.persistentVolumeClaim), has(self.emptyDir), has(self.secret)].filter(x, x).size() == 1",
+            message="a volume has exactly one of persistentVolumeClaim, emptyDir and secret",
+            holds=lambda volume: sum(getattr(volume, source) is not None for source in _VOLUME_SOURCES) == 1,
+        ),
+    )
+
+
+class VolumeMount(ApiModel):
+    """Where the engine container sees a volume."""
+
+    name: LabelName
+    """Name of the volume in `volumes`."""
+    mount_path: Annotated[
+        str,
+        Field(min_length=2, max_length=512),
+        matches(r"(?:/[-A-Za-z0-9._]+)+", "a mount path is absolute, of letters, digits, -, _ and ."),
+        Rule(
+            cel="!self.split('/').exists(s, s == '..' || s == '.')",
+            message="a mount path has no . or .. in it",
+            holds=lambda path: not {"..", "."} & set(path.split("/")),
+        ),
+        Rule(
+            cel="["
+            + ", ".join(cel_string(path) for path in OWNED_MOUNTS)
+            + "].all(p, self != p && !self.startsWith(p + '/'))",
+            message=f"{', '.join(OWNED_MOUNTS)} are Goodput's or the system's",
+            holds=lambda path: all(path != owned and not path.startswith(owned + "/") for owned in OWNED_MOUNTS),
+        ),
+    ]
+    """Path in the container."""
+    sub_path: Annotated[
+        str,
+        Field(min_length=1, max_length=512),
+        matches(r"[-A-Za-z0-9._]+(?:/[-A-Za-z0-9._]+)*", "a path inside the volume, not absolute"),
+        Rule(
+            cel="!self.split('/').exists(s, s == '..' || s == '.')",
+            message="a path inside the volume has no . or .. in it",
+            holds=lambda path: not {"..", "."} & set(path.split("/")),
+        ),
+    ] | None = None
+    """Path inside the volume. Unset: its root."""
+    read_only: Bool = False
+    """Mount it read-only. Default false."""
+
+
+def _mounts_named(template: PodTemplate) -> bool:
+    names = {volume.name for volume in template.volumes}
+    return all(mount.name in names for mount in template.volume_mounts)
+
+
+class PodTemplate(ApiModel):
+    """Settings of the engine pods. Everything that is not here is Goodput's."""
+
+    labels: Annotated[dict[str, LabelValue], Field(max_length=32), _KEY_RULE, _keys_free("labels")] | None = None
+    """Further labels. Unset: none."""
+    annotations: (
+        Annotated[
+            dict[str, Annotated[str, Field(max_length=4096)]],
+            Field(max_length=32),
+            _KEY_RULE,
+            _keys_free("annotations"),
+        ]
+        | None
+    ) = None
+    """Further annotations. Unset: none."""
+    resources: Resources | None = None
+    """CPU, memory and ephemeral storage of the engine container. Unset: what Goodput computes for the model."""
+    affinity: Affinity | None = None
+    """Where pods go, beyond the GPU type. Unset: anywhere on the GPU type, spread over nodes."""
+    tolerations: Tolerations = ()
+    """Taints that pods tolerate, beside those of the GPU type. Unset: none."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the pods. Unset: the cluster's default."""
+    volumes: Annotated[
+        tuple[Volume, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Further volumes. Unset: none."""
+    volume_mounts: Annotated[
+        tuple[VolumeMount, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        ),
+    ] = ()
+    """Where the engine container sees them. Unset: nowhere."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=(
+                "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes)"
+                " && self.volumes.exists(v, v.name == m.name))"
+            ),
+            message="every volumeMount names one of volumes",
+            holds=_mounts_named,
+            path=".volumeMounts",
+        ),
+    )
+
+
+def owned_volume_name(purpose: str) -> str:
+    """Name of a volume that Goodput adds, which no user's volume can have."""
+    return OWNED_VOLUME_PREFIX + purpose
+
+
+def as_kubernetes(part: ApiModel | None) -> dict[str, Any]:
+    """A piece of the template in Kubernetes' own notation; {} if it is unset."""
+    return {} if part is None else part.to_dict()
