@@ -1,0 +1,1 @@
+"""The engine pool: vLLM's arguments, its pod, its Deployment."""

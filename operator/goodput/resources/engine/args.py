@@ -1,0 +1,69 @@
+"""Arguments of `vllm serve` for one replica."""
+
+from __future__ import annotations
+
+from goodput.resources import names
+from goodput.resources.engine.histogram import buckets_argument
+from goodput.resources.engine.owned import split_user_args
+from goodput.resources.inputs import RenderInput
+
+PVC_SCHEME = "pvc://"
+MODELS_PATH = "/models"
+# In-flight streams get this long after SIGTERM; a stream that outlasts it is counted as cut.
+SHUTDOWN_TIMEOUT_SECONDS = 300
+
+
+def pvc_source(model: str) -> tuple[str, str] | None:
+    """(claim, path within it) of a `pvc://claim/path` model, None for a hub id."""
+    if not model.startswith(PVC_SCHEME):
+        return None
+    claim, _, path = model.removeprefix(PVC_SCHEME).partition("/")
+    return claim, path.strip("/")
+
+
+def model_argument(model: str) -> str:
+    """What vLLM is asked to load: the hub id, or the directory at which a claim is mounted."""
+    source = pvc_source(model)
+    if source is None:
+        return model
+    _, path = source
+    return f"{MODELS_PATH}/{path}" if path else MODELS_PATH
+
+
+def engine_args(render: RenderInput) -> list[str]:
+    """Everything after `vllm serve`. Goodput's own flags come last: argparse lets the last one win."""
+    intent, placement = render.intent, render.placement
+    user_args, _ = split_user_args(render.engine.args)
+    args = [
+        model_argument(intent.model),
+        *user_args,
+        "--served-model-name",
+        intent.served_name,
+        "--host",
+        "0.0.0.0",
+        "--port",
+        str(names.ENGINE_PORT),
+        "--tensor-parallel-size",
+        str(placement.tensor_parallel),
+        "--pipeline-parallel-size",
+        str(placement.pipeline_parallel),
+        "--max-model-len",
+        str(placement.max_model_len),
+        "--max-num-seqs",
+        str(placement.max_num_seqs),
+        "--max-num-batched-tokens",
+        str(placement.max_num_batched_tokens),
+    ]
+    if render.revision is not None and pvc_source(intent.model) is None:
+        args += ["--revision", render.revision]
+    if intent.admission and placement.max_num_queued_requests is not None:
+        args += ["--max-num-queued-reqs", str(placement.max_num_queued_requests)]
+    if intent.admission and placement.max_num_queued_tokens is not None:
+        args += ["--max-num-queued-tokens", str(placement.max_num_queued_tokens)]
+    return [
+        *args,
+        "--shutdown-timeout",
+        str(SHUTDOWN_TIMEOUT_SECONDS),
+        "--custom-histogram-buckets",
+        buckets_argument(intent.objective),
+    ]

@@ -1,0 +1,107 @@
+"""Deployment of the engine pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import orjson
+
+from goodput.domain.identity import SERVE_POOL
+from goodput.domain.plan import Placement
+from goodput.resources import meta, names, pinning
+from goodput.resources.engine.pod import engine_template
+from goodput.resources.inputs import KubeObject, RenderInput
+
+# Routers check health every 5 s: a new pod counts as available once they had the time to find it.
+MIN_READY_SECONDS = 10
+REVISION_HISTORY = 2
+
+
+def placement_json(placement: Placement) -> str:
+    """`placement` as compact JSON, without the options that were rejected."""
+    return meta.canonical_json({key: value for key, value in asdict(placement).items() if key != "rejected"})
+
+
+def placement_of(deployment: Mapping[str, Any] | None) -> Placement | None:
+    """The placement with which the pods of `deployment` were rendered, None where it cannot be read."""
+    text = pinning.annotations_of(deployment).get(pinning.ANNOTATION_PLACEMENT)
+    try:
+        values = orjson.loads(text or "")
+        known = {field.name for field in fields(Placement)} - {"rejected"}
+        values = {key: value for key, value in values.items() if key in known}
+        values["node_selector"] = tuple((str(key), str(value)) for key, value in values["node_selector"])
+        values["tolerations"] = tuple(values.get("tolerations", ()))
+        return Placement(**values)
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _shape(placement: Placement) -> str:
+    """What a decision to move or reshape replicas changes; sized numbers and prices are no reason to restart."""
+    resource, tp, pp = placement.resource_name, placement.tensor_parallel, placement.pipeline_parallel
+    return f"{placement.gpu_type}|{resource}|{tp}|{pp}"
+
+
+def _pinned_shape(pinned: Mapping[str, str]) -> str:
+    placement = placement_of({"metadata": {"annotations": pinned}})
+    return "" if placement is None else _shape(placement)
+
+
+def template_inputs(render: RenderInput) -> dict[str, Any]:
+    """What the user wrote that shapes engine pods, without what is unset. An SLO's thresholds are not part of it."""
+    intent = render.intent
+    credentials = render.credentials
+    values: dict[str, Any] = {
+        "model": intent.model,
+        "servedName": intent.served_name,
+        "revision": render.revision,
+        "credentials": f"{credentials.name}/{credentials.key}" if credentials else None,
+        "imagePullSecrets": list(render.image_pull_secrets),
+        "image": render.engine.image,
+        "args": list(render.engine.args),
+        "env": [dict(item) for item in render.engine.env],
+        "template": {key: value for key, value in render.template.items() if value},
+        "admissionOff": not intent.admission,
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> pinning.Choice:
+    """Template of the engine pods: that of `existing` until the user, the decided shape or an update asks for another."""
+    image = render.engine.image or render.settings.engine_image
+    wanted = pinning.Wanted(
+        inputs=template_inputs(render),
+        shape=_shape(render.placement),
+        image=image,
+        image_annotation=pinning.ANNOTATION_IMAGE,
+        pins={pinning.ANNOTATION_PLACEMENT: placement_json(render.placement)},
+    )
+    return pinning.choose(
+        existing,
+        wanted,
+        lambda: engine_template(render, image),
+        user_image=render.engine.image is not None,
+        take_update=render.take_update,
+        shape_of=_pinned_shape,
+    )
+
+
+def engine_deployment(render: RenderInput, choice: pinning.Choice) -> KubeObject:
+    """`replicas` are always there: left out by their only owner, the API server would set them to 1."""
+    intent = render.intent
+    deployment = meta.new_object("apps/v1", "Deployment", names.engine(intent.key.name), intent, SERVE_POOL)
+    deployment["metadata"]["annotations"] = choice.annotations
+    surge = {"maxSurge": 1, "maxUnavailable": 0} if render.surge else {"maxSurge": 0, "maxUnavailable": 1}
+    deployment["spec"] = {
+        "replicas": render.replicas,
+        "selector": {"matchLabels": meta.selector(intent.key.name, SERVE_POOL)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": surge},
+        "minReadySeconds": MIN_READY_SECONDS,
+        # A replica that is still loading makes progress.
+        "progressDeadlineSeconds": render.settings.startup_timeout_seconds + 600,
+        "revisionHistoryLimit": REVISION_HISTORY,
+        "template": choice.template,
+    }
+    return deployment

@@ -1,0 +1,85 @@
+"""Everything that rendering may look at, as one value that the controllers fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput.domain.intent import ModelIntent
+from goodput.domain.plan import Placement
+
+# A Kubernetes object, or a part of one, as JSON writes it.
+KubeObject = dict[str, Any]
+# (kind, name) within the Model's namespace.
+ObjectKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKey:
+    """One entry of a Secret in the Model's namespace."""
+
+    name: str
+    key: str = "token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInput:
+    """`spec.engine` of a Model: `image` None means the operator's default; `env` holds Kubernetes EnvVar objects."""
+
+    image: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSettings:
+    """What the operator's own settings say about objects. Times are seconds."""
+
+    engine_image: str
+    router_image: str
+    scrape_seconds: int = 15
+    # The PodMonitor CRD is installed.
+    pod_monitor: bool = False
+    router_replicas: int = 2
+    # NetworkPolicyPeers that may scrape engine pods beside the routers. Empty: any pod of the cluster, for metrics and
+    # completions share one port and a scraper shut out by default would hold every fleet.
+    metrics_from: tuple[Mapping[str, Any], ...] = ()
+    # How long one engine may take from start to its first answer.
+    startup_timeout_seconds: int = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderInput:
+    """One Model ready to be rendered: what its author wrote, what was decided, what the operator's settings add.
+
+    `template` is `spec.template` as the API validated it, with the Kubernetes names: labels, annotations, resources,
+    affinity, tolerations, priorityClassName, volumes, volumeMounts (each optional).
+    `replicas` of the engine Deployment are always written.
+    `take_update`: it is this Model's turn to take what a newer operator or default image would render
+    (`engine.update: Automatic`). `surge` False replaces pods one at a time where no GPU is free for a new one first.
+    """
+
+    intent: ModelIntent
+    placement: Placement
+    replicas: int
+    settings: RenderSettings
+    revision: str | None = None  # of the model on the hub: branch, tag or commit
+    credentials: SecretKey | None = None  # becomes HF_TOKEN
+    image_pull_secrets: tuple[str, ...] = ()
+    engine: EngineInput = field(default=EngineInput())
+    template: Mapping[str, Any] = field(default_factory=dict)
+    take_update: bool = False
+    surge: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """`objects` in the order to apply them; `update_available` says what a roll-out would change (None: nothing)."""
+
+    objects: tuple[KubeObject, ...]
+    update_available: str | None = None
+
+
+# Objects that exist in the Model's namespace under names that we use, as the API server returned them.
+Existing = Mapping[ObjectKey, Mapping[str, Any]]

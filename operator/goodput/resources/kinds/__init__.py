@@ -1,0 +1,1 @@
+"""The small objects beside the Deployments, a file per concern."""

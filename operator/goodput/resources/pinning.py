@@ -1,0 +1,128 @@
+"""Which pod template a Deployment gets: the one that its pods run, until somebody asked for another.
+
+Rendering anew on every change of a default, a threshold or a sized number would restart GPU pods that take minutes to
+load. So the template as it was rendered is kept on our own Deployment, in annotations, beside a hash of what the user
+wrote. It is rendered anew when the user's part changed, when another GPU type or parallelism was decided, or when it is
+this Model's turn to take an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from goodput.domain.identity import LABEL_REVISION
+from goodput.resources import meta
+from goodput.resources.inputs import KubeObject
+
+# Raise it with every change of the code that renders pod templates; the golden files show when that is due.
+RENDER_REVISION = 1
+
+ANNOTATION_RENDER_REVISION = "goodput.dev/render-revision"
+ANNOTATION_IMAGE = "goodput.dev/engine-image"
+ANNOTATION_ROUTER_IMAGE = "goodput.dev/router-image"
+ANNOTATION_PLACEMENT = "goodput.dev/placement"
+ANNOTATION_INPUTS = "goodput.dev/template-inputs"
+ANNOTATION_TEMPLATE = "goodput.dev/template"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What rendering now would be based on.
+
+    `inputs` is the user's part: only what is set, so that a newer operator that knows more fields hashes the same.
+    `shape` is what was decided and cannot differ between pods of one Deployment ("" where nothing is).
+    `pins` are further annotations to write with a new template.
+    """
+
+    inputs: Mapping[str, Any]
+    shape: str
+    image: str
+    image_annotation: str
+    pins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A pod template with the annotations of its Deployment; `kept`: it is the one that runs already."""
+
+    template: KubeObject
+    annotations: dict[str, str]
+    kept: bool
+    update_available: str | None
+
+
+def annotations_of(deployment: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """Annotations of an object, empty for None."""
+    if deployment is None:
+        return {}
+    return deployment.get("metadata", {}).get("annotations") or {}
+
+
+def stored_template(deployment: Mapping[str, Any]) -> KubeObject | None:
+    """The template as we rendered it; without a readable record, the one that the API server has."""
+    text = annotations_of(deployment).get(ANNOTATION_TEMPLATE)
+    if text is not None:
+        try:
+            template = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            template = None
+        if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+            return template
+    template = deployment.get("spec", {}).get("template")
+    return dict(template) if template else None
+
+
+def with_revision(template: KubeObject) -> KubeObject:
+    """`template` labelled with the hash of everything else in it."""
+    labels = {**template["metadata"]["labels"], LABEL_REVISION: meta.short_hash(template)}
+    return {**template, "metadata": {**template["metadata"], "labels": labels}}
+
+
+def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool) -> str | None:
+    """What an operator's own change would render differently, in words."""
+    changes = []
+    revision = pinned.get(ANNOTATION_RENDER_REVISION, "?")
+    if revision != str(RENDER_REVISION):
+        changes.append(f"pods are rendered by revision {revision}, this operator renders revision {RENDER_REVISION}")
+    image = pinned.get(wanted.image_annotation, "?")
+    if image != wanted.image and not user_image:
+        changes.append(f"pods run image {image}, the default is {wanted.image}")
+    return "; ".join(changes) or None
+
+
+def choose(
+    existing: Mapping[str, Any] | None,
+    wanted: Wanted,
+    render: Callable[[], KubeObject],
+    *,
+    user_image: bool = False,
+    take_update: bool = False,
+    shape_of: Callable[[Mapping[str, str]], str] = lambda _: "",
+) -> Choice:
+    """The template that runs where nothing asks for another, else `render()` with its revision label.
+
+    `shape_of` reads the shape from the annotations of the existing Deployment.
+    """
+    inputs_hash = meta.short_hash(wanted.inputs)
+    pinned = annotations_of(existing)
+    if existing is not None and pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape:
+        template = stored_template(existing)
+        update = _update(pinned, wanted, user_image)
+        if template is not None and not (take_update and update is not None):
+            ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, wanted.image_annotation, *wanted.pins}
+            kept = {key: pinned[key] for key in sorted(ours) if key in pinned}
+            kept[ANNOTATION_TEMPLATE] = pinned.get(ANNOTATION_TEMPLATE) or meta.canonical_json(template)
+            return Choice(template=template, annotations=kept, kept=True, update_available=update)
+    template = with_revision(render())
+    annotations = {
+        ANNOTATION_RENDER_REVISION: str(RENDER_REVISION),
+        ANNOTATION_INPUTS: inputs_hash,
+        wanted.image_annotation: wanted.image,
+        **wanted.pins,
+        ANNOTATION_TEMPLATE: meta.canonical_json(template),
+    }
+    return Choice(template=template, annotations=annotations, kept=False, update_available=None)

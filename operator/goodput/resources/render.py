@@ -1,0 +1,72 @@
+"""All objects of one Model, in the order in which they are to be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
+from goodput.domain.intent import RoutingMode
+from goodput.resources import names
+from goodput.resources.engine.deployment import choose_template, engine_deployment
+from goodput.resources.inputs import Existing, KubeObject, ObjectKey, Rendered, RenderInput
+from goodput.resources.kinds.access import (
+    engine_service_account,
+    router_role,
+    router_role_binding,
+    router_service_account,
+)
+from goodput.resources.kinds.disruption import disruption_budget
+from goodput.resources.kinds.monitor import pod_monitor
+from goodput.resources.kinds.network import engine_network_policy, router_network_policy
+from goodput.resources.kinds.service import service
+from goodput.resources.router import choose_router_template, router_deployment
+
+
+def object_key(item: Mapping[str, Any]) -> ObjectKey:
+    """(kind, name) of an object."""
+    return item["kind"], item["metadata"]["name"]
+
+
+def render_model(render: RenderInput, existing: Existing) -> Rendered:
+    """Objects of `render`; pod templates that `existing` Deployments run are kept unless the user changed something.
+
+    `existing` needs only the Deployments: {("Deployment", "<model>-serve"): object, ...}; others are ignored.
+    What a pod needs comes before the Deployment that creates it.
+    """
+    intent, settings = render.intent, render.settings
+    model = intent.key.name
+    routed = intent.routing is RoutingMode.ROUTER
+    engine_choice = choose_template(existing.get(("Deployment", names.engine(model))), render)
+    updates = [("engine", engine_choice.update_available)]
+
+    objects: list[KubeObject] = [engine_service_account(intent)]
+    if routed:
+        objects += [router_service_account(intent), router_role(intent), router_role_binding(intent)]
+    objects.append(engine_network_policy(intent, settings.metrics_from))
+    if routed:
+        objects.append(router_network_policy(intent))
+    objects.append(disruption_budget(intent, SERVE_POOL))
+    if routed:
+        objects.append(disruption_budget(intent, ROUTER_POOL))
+    objects.append(service(intent))
+    if routed:
+        router_choice = choose_router_template(existing.get(("Deployment", names.router(model))), render)
+        updates.append(("router", router_choice.update_available))
+        objects.append(router_deployment(render, router_choice))
+    objects.append(engine_deployment(render, engine_choice))
+    if settings.pod_monitor:
+        pools = (SERVE_POOL, ROUTER_POOL) if routed else (SERVE_POOL,)
+        objects += [pod_monitor(intent, pool, settings.scrape_seconds) for pool in pools]
+
+    update = "; ".join(f"{pool} {text}" for pool, text in updates if text is not None)
+    return Rendered(objects=tuple(objects), update_available=update or None)
+
+
+def stale(existing: Iterable[ObjectKey], model: str, desired: Iterable[KubeObject]) -> tuple[ObjectKey, ...]:
+    """Objects of ours that no longer belong: routers after `routing.mode` turned None. Sorted.
+
+    `existing` are keys of objects that the Model owns; the memory of the loop always belongs.
+    """
+    wanted = {object_key(item) for item in desired} | {("ConfigMap", names.memory(model))}
+    return tuple(sorted(set(existing) - wanted))
