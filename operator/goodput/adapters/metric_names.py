@@ -1,0 +1,85 @@
+"""Every metric name that Goodput reads, in one place, with the names that vLLM versions gave it.
+
+A quantity may have several names: the first is what vLLM 0.32 and 0.33 export, later ones are what older versions did.
+A query asks for all of them at once; whichever a pod exports is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+POD_LABEL_MODEL = "goodput_dev_model"
+POD_LABEL_POOL = "goodput_dev_pool"
+POD_LABEL_REVISION = "goodput_dev_revision"
+
+
+class Quantity(StrEnum):
+    """What is measured, whatever its metric is called."""
+
+    FIRST_TOKENS = "first tokens"
+    FINISHED = "finished requests"
+    RUNNING = "running requests"
+    WAITING = "waiting requests"
+    REJECTED = "rejected requests"
+    KV_USAGE = "KV cache usage"
+    TTFT_WITHIN = "time to first token"
+    TPOT_WITHIN = "time per output token"
+    E2E_WITHIN = "end-to-end time"
+    PROMPT_TOKENS = "prompt tokens"
+    CACHED_PROMPT_TOKENS = "cached prompt tokens"
+    GENERATION_TOKENS = "generation tokens"
+    ITL_SUM = "inter-token latency, sum"
+    ITL_COUNT = "inter-token latency, count"
+    QUEUE_TIME_SUM = "queue time, sum"
+    QUEUE_TIME_COUNT = "queue time, count"
+    ROUTER_REQUESTS = "requests at the router"
+    ROUTER_ERRORS = "errors at the router"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Alternative metric names of one quantity, newest first."""
+
+    alternatives: tuple[str, ...]
+
+    @property
+    def regex(self) -> str:
+        return "|".join(self.alternatives)
+
+
+def _names(*alternatives: str) -> Names:
+    return Names(alternatives)
+
+
+ENGINE_COUNTERS: dict[Quantity, Names] = {
+    Quantity.FIRST_TOKENS: _names("vllm:time_to_first_token_seconds_count"),
+    # Aborted requests are in neither of these: vLLM observes a request's times only when it finishes.
+    Quantity.FINISHED: _names("vllm:e2e_request_latency_seconds_count"),
+    Quantity.RUNNING: _names("vllm:num_requests_running"),
+    Quantity.WAITING: _names("vllm:num_requests_waiting"),
+    Quantity.REJECTED: _names("vllm:admission_rejections_total"),
+}
+ENGINE_KV_USAGE = _names("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+ENGINE_TIMESTAMP = _names("vllm:num_requests_running")
+ENGINE_BUCKETS: dict[Quantity, Names] = {
+    Quantity.TTFT_WITHIN: _names("vllm:time_to_first_token_seconds_bucket"),
+    # Until 0.10 the per-request mean had no histogram of its own; the old name was per token and is not the same.
+    Quantity.TPOT_WITHIN: _names("vllm:request_time_per_output_token_seconds_bucket"),
+    Quantity.E2E_WITHIN: _names("vllm:e2e_request_latency_seconds_bucket"),
+}
+POOL_SUMS: dict[Quantity, Names] = {
+    Quantity.PROMPT_TOKENS: _names("vllm:prompt_tokens_total"),
+    Quantity.CACHED_PROMPT_TOKENS: _names("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total"),
+    Quantity.GENERATION_TOKENS: _names("vllm:generation_tokens_total"),
+    Quantity.ITL_SUM: _names("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+    Quantity.ITL_COUNT: _names("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count"),
+    Quantity.QUEUE_TIME_SUM: _names("vllm:request_queue_time_seconds_sum"),
+    Quantity.QUEUE_TIME_COUNT: _names("vllm:request_queue_time_seconds_count"),
+}
+REQUEST_SECONDS_BUCKET = _names("vllm:e2e_request_latency_seconds_bucket")
+ROUTER_COUNTERS: dict[Quantity, Names] = {
+    # One per request of a user; retries towards engines are counted elsewhere (see docs/router-facts.md).
+    Quantity.ROUTER_REQUESTS: _names("vllm_router_requests_total"),
+    Quantity.ROUTER_ERRORS: _names("vllm_router_request_errors_total"),
+}

@@ -1,0 +1,184 @@
+"""Telemetry from a Prometheus server, through prometheus-api-client in a worker thread with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import requests
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
+
+from goodput.adapters import promql
+from goodput.adapters.metric_names import ENGINE_COUNTERS, POD_LABEL_MODEL, Quantity
+from goodput.adapters.readings import Row, Tables, missing_edges, model_telemetry, neighbours, thresholds
+from goodput.adapters.telemetry import Reading, Wanted
+from goodput.domain.errors import TelemetryUnavailable
+
+DEADLINE_SECONDS = 8.0
+# All queries look at one instant in the past: a scrape of then is in the database by now, so they see the same one.
+SETTLE_SECONDS = 0.5
+# The percentile of request time moves slowly and is the one query that reads all buckets.
+P95_EVERY_SECONDS = 120.0
+EDGES_EVERY_SECONDS = 300.0
+
+
+class _OrjsonSession(requests.Session):
+    """Decodes answers with orjson: a vector of 10,000 pods takes two thirds of the time."""
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        response = super().request(*args, **kwargs)
+        response.json = lambda **_: orjson.loads(response.content)  # type: ignore[method-assign]
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Where Prometheus is; `token_file` holds a bearer token, `ca_file` its authority."""
+
+    url: str
+    token_file: str = ""
+    ca_file: str = ""
+
+
+class PrometheusTelemetry:
+    """`Telemetry` of one Prometheus server."""
+
+    def __init__(
+        self,
+        settings: PrometheusSettings,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._deadline_seconds = deadline_seconds
+        self._monotonic = monotonic
+        session = _OrjsonSession()
+        session.verify = settings.ca_file or True
+        self._session = session
+        self._client = PrometheusConnect(
+            url=settings.url.rstrip("/"),
+            session=session,
+            retry=Retry(total=1, backoff_factor=0.2, status_forcelist=[429, 502, 503, 504]),
+        )
+        # One thread: requests' session is not shared, and a reading that hangs cannot pile up others behind it.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prometheus")
+        self._running: Future[Reading] | None = None
+        self._p95: dict[tuple[str, str], float] = {}
+        self._p95_at = float("-inf")
+        self._edges: dict[Quantity, frozenset[float]] = {}
+        self._edges_at = float("-inf")
+
+    async def read(self, wanted: Sequence[Wanted]) -> Reading:
+        """Telemetry of these Models; never raises: `error` says why there is none."""
+        if self._running is not None and not self._running.done():
+            return Reading(error="the last reading of Prometheus still has not ended")
+        self._running = self._executor.submit(self._read, tuple(wanted))
+        try:
+            # The thread gives up by itself soon after; its answer would be too old to use.
+            return await asyncio.wait_for(
+                asyncio.shield(asyncio.wrap_future(self._running)), timeout=self._deadline_seconds + 1.0
+            )
+        except TimeoutError:
+            return Reading(error=f"Prometheus did not answer within {self._deadline_seconds:g} s")
+        except TelemetryUnavailable as error:
+            return Reading(error=str(error))
+
+    def close(self) -> None:
+        """Wait for nothing: a hanging request ends by its own timeout."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _read(self, wanted: tuple[Wanted, ...]) -> Reading:
+        give_up_at = self._monotonic() + self._deadline_seconds
+        try:
+            at = float(self._query(promql.SERVER_TIME, None, give_up_at)[1]) - SETTLE_SECONDS
+            tables = self._tables(wanted, at, give_up_at)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise TelemetryUnavailable(f"Prometheus answered what cannot be read: {error!r}") from error
+        models = {model.key: model_telemetry(model, tables) for model in wanted}
+        missing: tuple[str, ...] = ()
+        if any(model.serving for model in wanted):
+            missing = tuple(
+                ENGINE_COUNTERS[quantity].alternatives[0] for quantity, table in tables.engine.items() if not table
+            )
+        return Reading(models=models, missing=missing)
+
+    def _tables(self, wanted: tuple[Wanted, ...], at: float, give_up_at: float) -> Tables:
+        def ask(query: str) -> Sequence[Row]:
+            return self._query(query, at, give_up_at) if query else ()
+
+        tables = Tables()
+        tables.scraped = tables.by_pod(ask(promql.SCRAPES))
+        tables.add_engine(ask(promql.ENGINE))
+        tables.add_kv_usage(ask(promql.KV_USAGE))
+        edges: dict[Quantity, set[float]] = {}
+        for model in wanted:
+            for quantity, bound in thresholds(model.objective).items():
+                edges.setdefault(quantity, set()).add(bound)
+        tables.add_buckets(ask(promql.buckets({q: frozenset(bounds) for q, bounds in edges.items()})))
+        if tables.scraped:
+            self._add_neighbours(wanted, tables, ask)
+        tables.add_pools(ask(promql.POOLS))
+        tables.add_routers(ask(promql.ROUTERS))
+        self._add_p95(tables, ask)
+        if any(model.serving and not self._seen(model, tables) for model in wanted):
+            rows = ask(promql.UNLABELLED)
+            tables.unlabelled_namespaces = frozenset(row["metric"].get("namespace", "") for row in rows)
+        return tables
+
+    @staticmethod
+    def _seen(model: Wanted, tables: Tables) -> bool:
+        return any((model.key.namespace, pod) in tables.scraped for pod in model.pods)
+
+    def _add_neighbours(self, wanted: tuple[Wanted, ...], tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
+        missing = missing_edges(wanted, tables)
+        if not missing:
+            return
+        if self._monotonic() - self._edges_at > EDGES_EVERY_SECONDS or missing.keys() - self._edges.keys():
+            for quantity in missing:
+                rows = ask(promql.known_edges(quantity))
+                self._edges[quantity] = frozenset(float(row["metric"]["le"]) for row in rows)
+            self._edges_at = self._monotonic()
+        near = {quantity: neighbours(bounds, self._edges[quantity]) for quantity, bounds in missing.items()}
+        tables.add_buckets(ask(promql.buckets(near)))
+
+    def _add_p95(self, tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
+        if self._monotonic() - self._p95_at > P95_EVERY_SECONDS:
+            # NaN here means no finished request, which is no fault of the metrics.
+            scratch = Tables()
+            self._p95 = scratch.by_pod(ask(promql.REQUEST_SECONDS_P95), POD_LABEL_MODEL)
+            self._p95_at = self._monotonic() if self._p95 else float("-inf")
+        tables.p95 = self._p95
+
+    def _query(self, query: str, at: float | None, give_up_at: float) -> Any:
+        left = give_up_at - self._monotonic()
+        if left <= 0.0:
+            raise TelemetryUnavailable(f"Prometheus did not answer within {self._deadline_seconds:g} s")
+        params = {"timeout": f"{left:.1f}s"}
+        if at is not None:
+            params["time"] = f"{at:.3f}"
+        try:
+            self._authorize()
+            return self._client.custom_query(query, params=params, timeout=left)
+        except PrometheusApiClientException as error:
+            raise TelemetryUnavailable(f"Prometheus refused a query: {str(error)[:300]}") from error
+        except (requests.RequestException, orjson.JSONDecodeError, OSError) as error:
+            raise TelemetryUnavailable(f"Prometheus at {self._settings.url} cannot be read: {_short(error)}") from error
+
+    def _authorize(self) -> None:
+        if self._settings.token_file:
+            token = Path(self._settings.token_file).read_text().strip()
+            self._session.headers["Authorization"] = f"Bearer {token}"
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"

@@ -1,0 +1,277 @@
+"""From vectors, as Prometheus answers them, to telemetry of each Model. Pure; absent stays absent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput.adapters.metric_names import (
+    ENGINE_BUCKETS,
+    ENGINE_COUNTERS,
+    ENGINE_KV_USAGE,
+    POD_LABEL_MODEL,
+    POOL_SUMS,
+    ROUTER_COUNTERS,
+    Names,
+    Quantity,
+)
+from goodput.adapters.telemetry import Wanted
+from goodput.domain.intent import Objective
+from goodput.domain.observed import ModelTelemetry, PodCounters, PoolTelemetry, RouterTelemetry
+
+Row = Mapping[str, Any]
+# (namespace, pod) -> value
+ByPod = dict[tuple[str, str], float]
+# (namespace, pod) -> edge in seconds -> cumulative count
+Edges = dict[tuple[str, str], dict[float, float]]
+
+
+@dataclass(slots=True)
+class Tables:
+    """All vectors of one reading, indexed. A NaN is left out and remembered in `invalid`."""
+
+    scraped: ByPod = field(default_factory=dict)
+    engine: dict[Quantity, ByPod] = field(default_factory=dict)
+    kv_usage: ByPod = field(default_factory=dict)
+    within: dict[Quantity, Edges] = field(default_factory=dict)
+    pools: dict[Quantity, ByPod] = field(default_factory=dict)
+    routers: dict[Quantity, ByPod] = field(default_factory=dict)
+    p95: ByPod = field(default_factory=dict)
+    unlabelled_namespaces: frozenset[str] = frozenset()
+    invalid: set[tuple[str, str]] = field(default_factory=set)
+
+    def _number(self, row: Row, key: tuple[str, str]) -> float | None:
+        value = float(row["value"][1])
+        if math.isfinite(value):
+            return value
+        self.invalid.add(key)
+        return None
+
+    def by_pod(self, rows: Iterable[Row], second: str = "pod") -> ByPod:
+        """Values by namespace and `second` label; rows without these labels are not ours."""
+        table: ByPod = {}
+        for row in rows:
+            metric = row["metric"]
+            key = (metric.get("namespace", ""), metric.get(second, ""))
+            value = self._number(row, key)
+            if value is not None and key[1]:
+                table[key] = value
+        return table
+
+    def by_name(
+        self, rows: Sequence[Row], names: Mapping[Quantity, Names], second: str = "pod"
+    ) -> dict[Quantity, ByPod]:
+        """Values by quantity; where a pod exports several names of one, the newest counts."""
+        where = {
+            name: (quantity, rank)
+            for quantity, alternatives in names.items()
+            for rank, name in enumerate(alternatives.alternatives)
+        }
+        tables: dict[Quantity, ByPod] = {quantity: {} for quantity in names}
+        ranks: dict[tuple[Quantity, tuple[str, str]], int] = {}
+        for row in rows:
+            metric = row["metric"]
+            found = where.get(metric.get("__name__", ""))
+            key = (metric.get("namespace", ""), metric.get(second, ""))
+            if found is None or not key[1]:
+                continue
+            quantity, rank = found
+            value = self._number(row, key)
+            if value is None or ranks.get((quantity, key), rank) < rank:
+                continue
+            if len(names[quantity].alternatives) > 1:
+                ranks[quantity, key] = rank
+            tables[quantity][key] = value
+        return tables
+
+    def add_buckets(self, rows: Iterable[Row]) -> None:
+        """Cumulative counts at bucket edges."""
+        where = {name: quantity for quantity, names in ENGINE_BUCKETS.items() for name in names.alternatives}
+        for row in rows:
+            metric = row["metric"]
+            quantity = where.get(metric.get("__name__", ""))
+            key = (metric.get("namespace", ""), metric.get("pod", ""))
+            value = self._number(row, key)
+            if quantity is not None and value is not None and "le" in metric:
+                self.within.setdefault(quantity, {}).setdefault(key, {})[float(metric["le"])] = value
+
+    def add_engine(self, rows: Sequence[Row]) -> None:
+        self.engine = self.by_name(rows, ENGINE_COUNTERS)
+
+    def add_kv_usage(self, rows: Sequence[Row]) -> None:
+        self.kv_usage = self.by_name(rows, {Quantity.KV_USAGE: ENGINE_KV_USAGE})[Quantity.KV_USAGE]
+
+    def add_pools(self, rows: Sequence[Row]) -> None:
+        self.pools = self.by_name(rows, POOL_SUMS, POD_LABEL_MODEL)
+
+    def add_routers(self, rows: Sequence[Row]) -> None:
+        self.routers = self.by_name(rows, ROUTER_COUNTERS)
+
+
+def thresholds(objective: Objective | None) -> dict[Quantity, float]:
+    """The bounds of an objective, in seconds, by the quantity that they bound."""
+    if objective is None:
+        return {}
+    bounds = {
+        Quantity.TTFT_WITHIN: objective.ttft_seconds,
+        Quantity.TPOT_WITHIN: objective.tpot_seconds,
+        Quantity.E2E_WITHIN: objective.e2e_seconds,
+    }
+    return {quantity: bound for quantity, bound in bounds.items() if bound is not None}
+
+
+def missing_edges(wanted: Sequence[Wanted], tables: Tables) -> dict[Quantity, frozenset[float]]:
+    """Thresholds that some scraped pod does not export as an edge."""
+    missing: dict[Quantity, set[float]] = {}
+    for model in wanted:
+        for quantity, bound in thresholds(model.objective).items():
+            edges = tables.within.get(quantity, {})
+            for pod in model.pods:
+                key = (model.key.namespace, pod)
+                if key in tables.scraped and bound not in edges.get(key, {}):
+                    missing.setdefault(quantity, set()).add(bound)
+                    break
+    return {quantity: frozenset(bounds) for quantity, bounds in missing.items()}
+
+
+def neighbours(bounds: frozenset[float], known: Iterable[float], each_side: int = 3) -> frozenset[float]:
+    """Edges around each bound: several on each side, for pods of unlike edge sets."""
+    finite = sorted(edge for edge in known if math.isfinite(edge))
+    chosen: set[float] = set()
+    for bound in bounds:
+        chosen.update([edge for edge in finite if edge <= bound][-each_side:])
+        chosen.update([edge for edge in finite if edge > bound][:each_side])
+    return frozenset(chosen)
+
+
+def interpolated(edges: Mapping[float, float], bound: float, total: float | None) -> tuple[float, float] | None:
+    """Cumulative count at `bound` between two exported edges, and by how many requests it may be off.
+
+    Above the last edge all requests (`total`) bound it; below the first edge zero does. None: no edge at all.
+    """
+    if bound in edges:
+        return edges[bound], 0.0
+    below = max((edge for edge in edges if edge < bound), default=None)
+    above = min((edge for edge in edges if bound < edge < math.inf), default=None)
+    if below is None and above is None:
+        return None
+    low = edges[below] if below is not None else 0.0
+    if above is None:
+        # Nothing is known of where beyond the last edge they lie: count none of them as good.
+        return low, max(0.0, (total if total is not None else low) - low)
+    left = below if below is not None else 0.0
+    share = (bound - left) / (above - left)
+    return low + share * (edges[above] - low), max(0.0, edges[above] - low)
+
+
+def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
+    """Telemetry of one Model; `problem` names what should be there and is not."""
+    namespace = wanted.key.namespace
+    bounds = thresholds(wanted.objective)
+    counters: list[PodCounters] = []
+    uncertain = counted = 0.0
+    for pod in wanted.pods:
+        key = (namespace, pod)
+        scraped_at = tables.scraped.get(key)
+        if scraped_at is None:
+            continue
+        engine = {quantity: table.get(key) for quantity, table in tables.engine.items()}
+        within: dict[Quantity, float | None] = {}
+        for quantity, bound in bounds.items():
+            total = engine.get(Quantity.FIRST_TOKENS if quantity is Quantity.TTFT_WITHIN else Quantity.FINISHED)
+            found = interpolated(tables.within.get(quantity, {}).get(key, {}), bound, total)
+            within[quantity] = found[0] if found else None
+            if found and total:
+                uncertain += found[1]
+                counted += total
+        counters.append(
+            PodCounters(
+                pod=pod,
+                scraped_at=scraped_at,
+                first_tokens=engine.get(Quantity.FIRST_TOKENS),
+                ttft_within=within.get(Quantity.TTFT_WITHIN),
+                finished=engine.get(Quantity.FINISHED),
+                tpot_within=within.get(Quantity.TPOT_WITHIN),
+                e2e_within=within.get(Quantity.E2E_WITHIN),
+                running=engine.get(Quantity.RUNNING),
+                waiting=engine.get(Quantity.WAITING),
+                kv_usage=tables.kv_usage.get(key),
+                rejected=engine.get(Quantity.REJECTED),
+            )
+        )
+    pool = _pool(wanted, tables, tuple(counters), uncertain / counted if counted else 0.0) if counters else None
+    unlabelled = not counters and bool(tables.unlabelled_namespaces & {namespace, ""})
+    return ModelTelemetry(
+        pool=pool,
+        router=_router(wanted, tables) if wanted.routers else None,
+        problem=_problem(wanted, tables, counters),
+        unlabelled=unlabelled,
+    )
+
+
+def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...], threshold_error: float) -> PoolTelemetry:
+    sums = {quantity: table.get((wanted.key.namespace, wanted.key.name)) for quantity, table in tables.pools.items()}
+    return PoolTelemetry(
+        pods=pods,
+        prompt_tokens=sums.get(Quantity.PROMPT_TOKENS),
+        cached_prompt_tokens=sums.get(Quantity.CACHED_PROMPT_TOKENS),
+        generation_tokens=sums.get(Quantity.GENERATION_TOKENS),
+        itl_sum_seconds=sums.get(Quantity.ITL_SUM),
+        itl_count=sums.get(Quantity.ITL_COUNT),
+        queue_time_sum_seconds=sums.get(Quantity.QUEUE_TIME_SUM),
+        queue_time_count=sums.get(Quantity.QUEUE_TIME_COUNT),
+        request_seconds_p95=tables.p95.get((wanted.key.namespace, wanted.key.name)),
+        threshold_error=threshold_error,
+    )
+
+
+def _router(wanted: Wanted, tables: Tables) -> RouterTelemetry | None:
+    """Counters of the router pods; None if no router pod was scraped.
+
+    The router creates a counter with the first request that it counts. A router that was scraped and has none has
+    therefore counted nothing: the one place where a missing series is a zero, because the scrape proves it.
+    """
+
+    def rows(quantity: Quantity) -> tuple[tuple[str, float, float], ...]:
+        table = tables.routers.get(quantity, {})
+        found = []
+        for pod in sorted(wanted.routers):
+            key = (wanted.key.namespace, pod)
+            if key in tables.scraped:
+                found.append((pod, tables.scraped[key], table.get(key, 0.0)))
+        return tuple(found)
+
+    requests = rows(Quantity.ROUTER_REQUESTS)
+    return RouterTelemetry(requests=requests, errors=rows(Quantity.ROUTER_ERRORS)) if requests else None
+
+
+def _problem(wanted: Wanted, tables: Tables, counters: Sequence[PodCounters]) -> str:
+    if not wanted.serving:
+        return ""
+    namespace = wanted.key.namespace
+    seen = {counter.pod: counter for counter in counters}
+    unseen = [pod for pod in wanted.serving if pod not in seen]
+    if unseen:
+        return f"Prometheus has no scrape of {len(unseen)} of {len(wanted.serving)} ready pods, such as {unseen[0]}"
+    invalid = [pod for pod in wanted.serving if (namespace, pod) in tables.invalid]
+    if invalid:
+        return f"a metric of pod {invalid[0]} is not a number"
+    expected: dict[str, str] = {
+        ENGINE_COUNTERS[Quantity.FIRST_TOKENS].alternatives[0]: "first_tokens",
+        ENGINE_COUNTERS[Quantity.FINISHED].alternatives[0]: "finished",
+        ENGINE_COUNTERS[Quantity.WAITING].alternatives[0]: "waiting",
+    }
+    fields = {
+        Quantity.TTFT_WITHIN: "ttft_within",
+        Quantity.TPOT_WITHIN: "tpot_within",
+        Quantity.E2E_WITHIN: "e2e_within",
+    }
+    for quantity in thresholds(wanted.objective):
+        expected[ENGINE_BUCKETS[quantity].alternatives[0]] = fields[quantity]
+    for metric, attribute in expected.items():
+        lacking = [pod for pod in wanted.serving if getattr(seen[pod], attribute) is None]
+        if lacking:
+            return f"pod {lacking[0]} exports no {metric}"
+    return ""

@@ -1,0 +1,351 @@
+"""Slim records of Kubernetes objects: what decisions need, in a few hundred bytes each.
+
+The functions here run for every watch event of tens of thousands of objects, so they read dictionaries by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from goodput.adapters.kube import Object
+from goodput.adapters.reflector import key_of
+from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
+from goodput.domain.observed import PodState
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+# Extended resources have a domain; those of Kubernetes itself do not count as accelerators.
+_NO_ACCELERATORS = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
+# Waiting reasons that do not pass without somebody's help.
+FAILED_REASONS = frozenset(
+    {
+        "CrashLoopBackOff",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPod:
+    """A pod of somebody else that holds accelerators."""
+
+    version: int
+    node: str
+    gpus: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPod:
+    """A pod of one of our Deployments. Times are Unix seconds."""
+
+    version: int
+    key: Key
+    uid: str
+    model: str
+    pool: str
+    revision: str
+    state: PodState
+    node: str
+    gpus: tuple[tuple[str, int], ...]
+    created_at: float
+    ready_at: float | None
+    restarts: int
+    trouble: str
+    trouble_message: str
+    deletion_cost: int
+    deletion_cost_set: bool
+
+
+PodRecord = ForeignPod | OwnPod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node: its labels, its accelerators, and whether pods can go there."""
+
+    version: int
+    name: str
+    labels: dict[str, str]
+    gpus: tuple[tuple[str, int], ...]
+    ready: bool
+    cordoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedObject:
+    """An object that carries our label: the object as JSON, without status and managed fields, and who owns it."""
+
+    version: int
+    key: Key
+    kind: str
+    uid: str
+    model: str
+    owner_uid: str
+    content: bytes
+    deleting: bool
+
+    def manifest(self) -> Object:
+        """The object as the API server has it, less status and managedFields."""
+        return orjson.loads(self.content)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignScaler:
+    """A field manager other than us that owns .spec.replicas; `applies` if it does so by server-side apply."""
+
+    manager: str
+    at: float
+    applies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRecord(OwnedObject):
+    """A Deployment of ours, with what its controller reports."""
+
+    pool: str = ""
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    total_replicas: int = 0
+    generation: int = 0
+    observed_generation: int = 0
+    progress_failed: bool = False
+    foreign_scaler: ForeignScaler | None = None
+
+    @property
+    def rolling_out(self) -> bool:
+        """Whether pods of an older template are still being replaced, or the controller has not looked yet."""
+        if self.observed_generation < self.generation and self.total_replicas > self.updated_replicas:
+            return True
+        return self.total_replicas > self.updated_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerRecord:
+    """An autoscaler (HPA or ScaledObject) and the Deployment that it scales."""
+
+    version: int
+    kind: str
+    name: str
+    target: Key
+
+
+def unix_seconds(text: str | None) -> float | None:
+    """Unix seconds of an RFC 3339 time."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def pod_record(manifest: Object) -> PodRecord | None:
+    """Our own pod, or a foreign one that holds accelerators; None for all others."""
+    metadata = manifest["metadata"]
+    labels = metadata.get("labels") or {}
+    model = labels.get(LABEL_MODEL)
+    spec = manifest.get("spec") or {}
+    status = manifest.get("status") or {}
+    gpus = _pod_gpus(spec)
+    version = int(metadata["resourceVersion"])
+    node = sys.intern(spec.get("nodeName") or "")
+    if not model or LABEL_POOL not in labels:
+        if not gpus or status.get("phase") in ("Succeeded", "Failed"):
+            return None
+        return ForeignPod(version, node, gpus)
+    state, ready_at, restarts, trouble, message = _pod_state(metadata, spec, status)
+    cost = (metadata.get("annotations") or {}).get(DELETION_COST)
+    return OwnPod(
+        version=version,
+        key=key_of(manifest),
+        uid=metadata["uid"],
+        model=sys.intern(model),
+        pool=sys.intern(labels[LABEL_POOL]),
+        revision=sys.intern(labels.get(LABEL_REVISION) or ""),
+        state=state,
+        node=node,
+        gpus=gpus if status.get("phase") not in ("Succeeded", "Failed") else (),
+        created_at=unix_seconds(metadata["creationTimestamp"]) or 0.0,
+        ready_at=ready_at,
+        restarts=restarts,
+        trouble=sys.intern(trouble),
+        trouble_message=message[:500],
+        deletion_cost=_integer(cost),
+        deletion_cost_set=cost is not None,
+    )
+
+
+def node_record(manifest: Object) -> NodeRecord | None:
+    """A node; None if it has neither accelerators nor labels worth keeping."""
+    metadata = manifest["metadata"]
+    status = manifest.get("status") or {}
+    spec = manifest.get("spec") or {}
+    allocatable = status.get("allocatable") or {}
+    gpus = tuple((sys.intern(name), _integer(count)) for name, count in allocatable.items() if _is_accelerator(name))
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+    return NodeRecord(
+        version=int(metadata["resourceVersion"]),
+        name=sys.intern(metadata["name"]),
+        labels={sys.intern(k): sys.intern(v) for k, v in (metadata.get("labels") or {}).items()},
+        gpus=gpus,
+        ready=ready,
+        cordoned=bool(spec.get("unschedulable")),
+    )
+
+
+def owned_object(manifest: Object) -> OwnedObject:
+    """Any object of ours but a Deployment."""
+    return OwnedObject(**_owned(manifest))
+
+
+def deployment_record(manifest: Object) -> DeploymentRecord:
+    """A Deployment of ours."""
+    metadata = manifest["metadata"]
+    status = manifest.get("status") or {}
+    conditions = status.get("conditions") or ()
+    return DeploymentRecord(
+        **_owned(manifest),
+        pool=(metadata.get("labels") or {}).get(LABEL_POOL) or "",
+        replicas=int((manifest.get("spec") or {}).get("replicas") or 0),
+        updated_replicas=int(status.get("updatedReplicas") or 0),
+        ready_replicas=int(status.get("readyReplicas") or 0),
+        total_replicas=int(status.get("replicas") or 0),
+        generation=int(metadata.get("generation") or 0),
+        observed_generation=int(status.get("observedGeneration") or 0),
+        progress_failed=any(c["type"] == "Progressing" and c["status"] == "False" for c in conditions),
+        foreign_scaler=_foreign_scaler(metadata.get("managedFields") or ()),
+    )
+
+
+def scaler_record(manifest: Object) -> ScalerRecord | None:
+    """An autoscaler of a Deployment; None if it scales something else."""
+    metadata = manifest["metadata"]
+    target = (manifest.get("spec") or {}).get("scaleTargetRef") or {}
+    # A ScaledObject may leave out the kind: it means a Deployment.
+    if target.get("kind", "Deployment") != "Deployment" or not target.get("name"):
+        return None
+    return ScalerRecord(
+        version=int(metadata["resourceVersion"]),
+        kind=str(manifest.get("kind") or ("ScaledObject" if "kind" not in target else "HorizontalPodAutoscaler")),
+        name=metadata["name"],
+        target=Key(metadata["namespace"], target["name"]),
+    )
+
+
+def _owned(manifest: Object) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    owner: dict[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+    # Items of a list lack apiVersion and kind; the rest of what is left out changes without anybody's intent.
+    content = {key: value for key, value in manifest.items() if key != "status"}
+    content["metadata"] = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {
+        "version": int(metadata["resourceVersion"]),
+        "key": key_of(manifest),
+        "kind": str(manifest.get("kind") or ""),
+        "uid": metadata["uid"],
+        "model": (metadata.get("labels") or {}).get(LABEL_MODEL) or "",
+        "owner_uid": str(owner.get("uid") or ""),
+        "content": orjson.dumps(content),
+        "deleting": bool(metadata.get("deletionTimestamp")),
+    }
+
+
+def _foreign_scaler(managed_fields: Any) -> ForeignScaler | None:
+    latest: ForeignScaler | None = None
+    for entry in managed_fields:
+        fields = entry.get("fieldsV1") or {}
+        if entry.get("manager") == FIELD_MANAGER or "f:replicas" not in (fields.get("f:spec") or {}):
+            continue
+        at = unix_seconds(entry.get("time")) or 0.0
+        if latest is None or at > latest.at:
+            latest = ForeignScaler(str(entry.get("manager") or "unknown"), at, entry.get("operation") == "Apply")
+    return latest
+
+
+def _pod_gpus(spec: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+    totals: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for name, count in ((container.get("resources") or {}).get("requests") or {}).items():
+            if _is_accelerator(name):
+                totals[name] = totals.get(name, 0) + _integer(count)
+    if not totals:
+        return ()
+    return tuple((sys.intern(name), count) for name, count in sorted(totals.items()) if count)
+
+
+def _is_accelerator(name: str) -> bool:
+    return "/" in name and not name.startswith(_NO_ACCELERATORS)
+
+
+def _integer(text: Any) -> int:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _pod_state(
+    metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
+) -> tuple[PodState, float | None, int, str, str]:
+    """State, when it became ready (last), restarts, and the trouble with its message."""
+    ready = scheduled = False
+    ready_changed: float | None = None
+    trouble = message = ""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "Ready":
+            ready = condition["status"] == "True"
+            ready_changed = unix_seconds(condition.get("lastTransitionTime"))
+        elif condition["type"] == "PodScheduled":
+            scheduled = condition["status"] == "True"
+            if not scheduled:
+                trouble, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    restarts = 0
+    failed = False
+    for container in status.get("containerStatuses") or ():
+        restarts += int(container.get("restartCount") or 0)
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        ended = (container.get("state") or {}).get("terminated") or {}
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        reason = str(waiting.get("reason") or ended.get("reason") or "")
+        if reason in FAILED_REASONS:
+            failed = True
+            trouble, message = reason, str(waiting.get("message") or "")
+        for end in (ended, last):
+            if end.get("reason") == "OOMKilled":
+                trouble, message = "OOMKilled", f"container {container.get('name')} ran out of memory"
+        if not trouble and last:
+            trouble = str(last.get("reason") or "")
+            message = f"container {container.get('name')} exited with {last.get('exitCode')}"
+    phase = status.get("phase")
+    if metadata.get("deletionTimestamp"):
+        state = PodState.TERMINATING
+    elif phase in ("Failed", "Succeeded"):
+        state = PodState.FAILED
+        trouble, message = str(status.get("reason") or phase), str(status.get("message") or "")
+    elif ready:
+        state = PodState.READY
+    elif failed:
+        state = PodState.FAILED
+    elif not spec.get("nodeName"):
+        state = PodState.PENDING
+    else:
+        # Ready turned false after it had been true: only then is its transition later than the start of the pod.
+        was_ready = _was_ready(status, ready_changed)
+        state = PodState.UNREADY if was_ready else PodState.STARTING
+    return state, (ready_changed if ready else None), restarts, trouble, message
+
+
+def _was_ready(status: dict[str, Any], ready_changed: float | None) -> bool:
+    started = any(c.get("started") for c in status.get("containerStatuses") or ())
+    initialized = next((c for c in status.get("conditions") or () if c["type"] == "ContainersReady"), None)
+    if not started or ready_changed is None or initialized is None:
+        return False
+    begun = unix_seconds(status.get("startTime")) or ready_changed
+    # The kubelet sets Ready=False when it takes the pod in; a later change to False follows a time of being ready.
+    return ready_changed - begun > 2.0
