@@ -1,0 +1,1 @@
+"""A vLLM-shaped server: the real flags, routes and metric families over the simulated engine model."""
