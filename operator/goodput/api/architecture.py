@@ -9,7 +9,17 @@ from pydantic import ConfigDict, Field
 from goodput.api.base import ApiModel, Bool, DataKey, Int, ObjectName
 from goodput.api.rules import Rule
 
-REQUIRED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+REQUIRED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
+# One of these says how wide the feed-forward layers are.
+WIDTHS = ("intermediate_size", "moe_intermediate_size")
+
+
+def _all_set(names: tuple[str, ...]) -> str:
+    return " && ".join(f"has(self.{name})" for name in names)
+
+
+def _any_set(names: tuple[str, ...]) -> str:
+    return " || ".join(f"has(self.{name})" for name in names)
 
 
 class ConfigMapKeyRef(ApiModel):
@@ -32,8 +42,8 @@ class Quantization(ApiModel):
 
     quant_method: Annotated[str, Field(min_length=1, max_length=64)]
     """Method, such as `fp8`, `awq`, `gptq`, `compressed-tensors` or `mxfp4`."""
-    bits: Int | None = Field(default=None, ge=1, le=16)
-    """Bits of a weight, where the method leaves it open."""
+    quant_algo: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Algorithm, such as `FP8` or `NVFP4`, where the method leaves it open (modelopt). Unset: the method says it."""
 
 
 class ArchitectureConfig(ApiModel):
@@ -52,7 +62,9 @@ class ArchitectureConfig(ApiModel):
     num_attention_heads: _Count | None = None
     """Query heads. Needed unless `configMapRef` is set."""
     intermediate_size: _Width | None = None
-    """Width of the dense feed-forward layer. Needed unless `configMapRef` is set."""
+    """Width of the dense feed-forward layer. Needed unless `configMapRef` or `moe_intermediate_size` is set."""
+    intermediate_size_mlp: _Width | None = None
+    """Width of the dense feed-forward layer where `intermediate_size` is an expert's (Llama 4). Unset: the same."""
     vocab_size: Annotated[Int, Field(ge=1, le=10_000_000)] | None = None
     """Tokens of the vocabulary. Needed unless `configMapRef` is set."""
     num_key_value_heads: _Count | None = None
@@ -60,13 +72,23 @@ class ArchitectureConfig(ApiModel):
     head_dim: _Width | None = None
     """Width of one head. Unset: hidden_size / num_attention_heads."""
     max_position_embeddings: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
-    """Longest context in tokens. Unset: 8192."""
+    """Longest context in tokens. Needed unless `configMapRef` is set."""
     tie_word_embeddings: Bool | None = None
     """Whether input and output embeddings are one matrix. Unset: false."""
     torch_dtype: Literal["bfloat16", "float16", "float32"] | None = None
-    """Type of the weights. Unset: bfloat16."""
+    """Type of the weights. Unset: `dtype`, else bfloat16."""
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    """Type of the weights, as newer configurations name it. Unset: bfloat16."""
     sliding_window: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
     """Tokens of the attention window. Unset: full attention."""
+    use_sliding_window: Bool | None = None
+    """Whether `sliding_window` is in use (Qwen). Unset: as the family does."""
+    sliding_window_pattern: _Count | None = None
+    """One layer of so many has full attention (Gemma). Unset: `layer_types` says it."""
+    attention_chunk_size: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
+    """Tokens of a chunk of local attention (Llama 4). Unset: full attention."""
+    no_rope_layer_interval: _Count | None = None
+    """One layer of so many has full attention beside chunks (Llama 4). Unset: none."""
     layer_types: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=1024)] | None = None
     """Kind of each layer, such as `full_attention` or `sliding_attention`. Unset: all alike."""
     num_local_experts: _Count | None = None
@@ -85,6 +107,10 @@ class ArchitectureConfig(ApiModel):
     """Width of the shared expert (Qwen). Unset: none."""
     first_k_dense_replace: Annotated[Int, Field(ge=0, le=10_000)] | None = None
     """Leading layers that are dense in a mixture of experts. Unset: none."""
+    decoder_sparse_step: _Count | None = None
+    """One layer of so many has experts (Qwen). Unset: every layer."""
+    interleave_moe_layer_step: _Count | None = None
+    """One layer of so many has experts (Llama 4). Unset: every layer."""
     kv_lora_rank: _Width | None = None
     """Latent width of multi-head latent attention (DeepSeek). Unset: no latent attention."""
     q_lora_rank: _Width | None = None
@@ -100,27 +126,37 @@ class ArchitectureConfig(ApiModel):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="has(self.configMapRef) || (" + " && ".join(f"has(self.{name})" for name in REQUIRED) + ")",
-            message=f"set configMapRef, or at least {', '.join(REQUIRED)}",
-            holds=lambda config: config.config_map_ref is not None
-            or all(getattr(config, name) is not None for name in REQUIRED),
+            cel="has(self.configMapRef) || (" + _all_set(REQUIRED) + f" && ({_any_set(WIDTHS)}))",
+            message=f"set configMapRef, or at least {', '.join(REQUIRED)} and {' or '.join(WIDTHS)}",
+            holds=lambda config: (
+                config.config_map_ref is not None or (config.has_all(REQUIRED) and config.has_any(WIDTHS))
+            ),
         ),
         Rule(
-            cel="!has(self.configMapRef) || !(" + " || ".join(f"has(self.{name})" for name in REQUIRED) + ")",
+            cel=f"!has(self.configMapRef) || !({_any_set(REQUIRED + WIDTHS)})",
             message="set configMapRef or the fields of config.json, not both",
-            holds=lambda config: config.config_map_ref is None
-            or not any(getattr(config, name) is not None for name in REQUIRED),
+            holds=lambda config: config.config_map_ref is None or not config.has_any(REQUIRED + WIDTHS),
         ),
         Rule(
             cel="!has(self.num_key_value_heads) || !has(self.num_attention_heads)"
             " || self.num_attention_heads % self.num_key_value_heads == 0",
             message="num_attention_heads is a multiple of num_key_value_heads",
-            holds=lambda config: not config.num_key_value_heads
-            or not config.num_attention_heads
-            or config.num_attention_heads % config.num_key_value_heads == 0,
+            holds=lambda config: (
+                not config.num_key_value_heads
+                or not config.num_attention_heads
+                or config.num_attention_heads % config.num_key_value_heads == 0
+            ),
             path=".num_key_value_heads",
         ),
     )
+
+    def has_all(self, names: tuple[str, ...]) -> bool:
+        """Whether all of these fields are set."""
+        return all(getattr(self, name) is not None for name in names)
+
+    def has_any(self, names: tuple[str, ...]) -> bool:
+        """Whether one of these fields is set."""
+        return any(getattr(self, name) is not None for name in names)
 
     def to_config(self) -> dict[str, Any]:
         """The inline fields as a config.json would hold them."""

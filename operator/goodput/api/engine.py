@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
@@ -26,7 +27,9 @@ OWNED_FLAGS: dict[str, tuple[str, ...]] = {
         "--data-parallel-size",
         "-dp",
         "--data-parallel-size-local",
+        "-dpl",
         "--data-parallel-rank",
+        "-dpr",
         "--data-parallel-start-rank",
         "--data-parallel-address",
         "--data-parallel-rpc-port",
@@ -71,6 +74,11 @@ OWNED_FLAGS: dict[str, tuple[str, ...]] = {
         "--max-num-queued-reqs",
         "--max-num-queued-tokens",
     ),
+    "the length of contexts and batches is sized by Goodput for the GPU and the SLO": (
+        "--max-model-len",
+        "--max-num-seqs",
+        "--max-num-batched-tokens",
+    ),
     "metrics that goodput is measured by are set by Goodput": (
         "--custom-histogram-buckets",
         "--disable-log-stats",
@@ -96,6 +104,8 @@ OWNED_ENV: tuple[str, ...] = (
     "HUGGING_FACE_HUB_TOKEN",
     "LOGNAME",
     "NVIDIA_VISIBLE_DEVICES",
+    "PROMETHEUS_DISABLE_CREATED_SERIES",
+    "PROMETHEUS_MULTIPROC_DIR",
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "USER",
@@ -109,9 +119,12 @@ OWNED_ENV: tuple[str, ...] = (
 OWNED_ENV_PREFIXES: tuple[str, ...] = ("GOODPUT_", "KUBERNETES_")
 
 
+_NUMBER = re.compile(r"-[0-9.]+")
+
+
 def flag_of(argument: str) -> str:
-    """The flag that `argument` spells, as vLLM reads it: `--max_model_len=8k` is `--max-model-len`; '' if it is a value."""
-    if not argument.startswith("-") or len(argument) < 2:
+    """The flag that `argument` spells, as vLLM reads it: `--max_model_len=8k` is `--max-model-len`; '' for a value."""
+    if not argument.startswith("-") or len(argument) < 2 or _NUMBER.fullmatch(argument):
         return ""
     return argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
 
@@ -132,14 +145,29 @@ def flag_value(args: Iterable[str], flag: str) -> str | None:
     return found
 
 
+def _may_mean(argument: str, flags: tuple[str, ...]) -> bool:
+    """Whether vLLM could read `argument` as one of `flags`: itself, a prefix of it, or a short one with its value."""
+    flag = flag_of(argument)
+    if flag and any(owned.startswith(flag) for owned in flags):
+        return True
+    return any(re.fullmatch(f"{owned}[0-9]+", argument) is not None for owned in _short(flags))
+
+
+def _short(flags: tuple[str, ...]) -> list[str]:
+    return [flag for flag in flags if not flag.startswith("--")]
+
+
 def _free_of(flags: tuple[str, ...], message: str) -> Rule:
-    """Lists the flags that `args` contain none of, in any spelling that vLLM would take for them."""
+    """Arguments contain none of `flags`, in any spelling that vLLM would take for them."""
     names = "[" + ", ".join(cel_string(flag) for flag in flags) + "]"
     spelled = "a.split('=')[0].split('.')[0].replace('_', '-')"
+    owned = f"{names}.exists(f, f.startsWith({spelled}))"
+    if short := _short(flags):
+        owned = f"({owned} || a.matches({cel_string('^(?:' + '|'.join(short) + ')[0-9]+$')}))"
     return Rule(
-        cel=f"self.all(a, !a.startsWith('-') || size(a) < 2 || !{names}.exists(f, f.startsWith({spelled})))",
+        cel=f"self.all(a, !a.startsWith('-') || size(a) < 2 || !{owned})",
         message=message,
-        holds=lambda args: not any(flag_of(a) and any(flag.startswith(flag_of(a)) for flag in flags) for a in args),
+        holds=lambda args: not any(_may_mean(argument, flags) for argument in args),
     )
 
 
@@ -162,7 +190,9 @@ _EnvName = Annotated[
     matches("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable is letters, digits and _"),
     Rule(
         cel=(
-            "!(self in [" + ", ".join(cel_string(name) for name in OWNED_ENV) + "])"
+            "!(self in ["
+            + ", ".join(cel_string(name) for name in OWNED_ENV)
+            + "])"
             + "".join(f" && !self.startsWith({cel_string(prefix)})" for prefix in OWNED_ENV_PREFIXES)
         ),
         message="this environment variable is set by Goodput (a token belongs into spec.credentials.secretRef)",

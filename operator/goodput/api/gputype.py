@@ -114,5 +114,3 @@ class GPUType(ApiObject):
             path=".metadata.name",
         ),
     )
-
-

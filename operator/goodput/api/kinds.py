@@ -10,7 +10,9 @@ from goodput.api.schema import schema_hash as hash_of
 
 _READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether it serves.")
 _READY_REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', description="Why.", wide=True)
-_READY_MESSAGE = Column("Message", '.status.conditions[?(@.type=="Ready")].message', description="Why, in words.", wide=True)
+_READY_MESSAGE = Column(
+    "Message", '.status.conditions[?(@.type=="Ready")].message', description="Why, in words.", wide=True
+)
 _AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 
 MODEL = Kind(
@@ -22,7 +24,7 @@ MODEL = Kind(
     version=VERSION,
     categories=("goodput",),
     columns=(
-        Column("SLO", ".spec.slo", description="The SLO to meet."),
+        Column("SLO", ".status.slo", description="The SLO in force."),
         Column("Pools", ".status.poolSummary", description="GPUs of one replica, by pool."),
         Column("Replicas", ".status.replicas", description="Replicas ready/desired."),
         Column("Goodput", ".status.goodput.requestsPerSecond", description="Requests per second that meet the SLO."),
@@ -31,8 +33,12 @@ MODEL = Kind(
         _READY,
         _AGE,
         Column("GPU", ".status.pools[0].gpuType", description="GPU type of the first pool.", wide=True),
-        Column("SLOMet", '.status.conditions[?(@.type=="SLOMet")].status', description="Whether the SLO is met.", wide=True),
-        Column("Stalled", '.status.conditions[?(@.type=="Stalled")].reason', description="What needs mending.", wide=True),
+        Column(
+            "SLOMet", '.status.conditions[?(@.type=="SLOMet")].status', description="Whether the SLO is met.", wide=True
+        ),
+        Column(
+            "Stalled", '.status.conditions[?(@.type=="Stalled")].reason', description="What needs mending.", wide=True
+        ),
         _READY_REASON,
         _READY_MESSAGE,
     ),

@@ -143,7 +143,7 @@ class Routing(ApiModel):
         WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True, "enum": ["Auto", "Off", False]}),
     ] = "Auto"
     """`Auto`: a replica refuses (503) what it could not begin within the time-to-first-token objective. `Off`: requests
-    wait for ever. Default Auto."""
+    wait as long as it takes. Default Auto."""
 
 
 def _names_hub(spec: ModelSpec) -> bool:
@@ -242,14 +242,16 @@ class Model(ApiObject):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel=(
-                f"size(self.metadata.name) <= {MAX_MODEL_NAME} && self.metadata.name.matches({cel_string(f'^{_NAME}$')})"
+                f"size(self.metadata.name) <= {MAX_MODEL_NAME}"
+                f" && self.metadata.name.matches({cel_string(f'^{_NAME}$')})"
             ),
             message=(
                 f"the name of a Model is at most {MAX_MODEL_NAME} characters (names of Services and pods are made from "
                 "it), of lower-case letters, digits and -, and begins with a letter"
             ),
-            holds=lambda model: len(model.metadata.name) <= MAX_MODEL_NAME
-            and re.fullmatch(_NAME, model.metadata.name) is not None,
+            holds=lambda model: (
+                len(model.metadata.name) <= MAX_MODEL_NAME and re.fullmatch(_NAME, model.metadata.name) is not None
+            ),
             path=".metadata.name",
         ),
     )

@@ -135,6 +135,8 @@ class ModelStatus(ApiModel):
     """Generation of the spec that this status speaks of."""
     conditions: Conditions = ()
     """State of the Model: Ready (it serves), Reconciling, Stalled, SLOMet, MetricsFresh, Placed, UpdateAvailable."""
+    slo: Annotated[str, Field(max_length=320)] | None = None
+    """The SLO in force: a name, or namespace/name where it is another namespace's."""
     pools: Annotated[
         tuple[PoolStatus, ...],
         Field(

@@ -88,7 +88,7 @@ def format_percent(share: float) -> str:
 
 
 def parse_quantity(value: str | int) -> Decimal:
-    """Exact value of a Kubernetes quantity such as `79.2Gi` or `3350G`; ValueError for anything but a number above 0."""
+    """Exact value of a Kubernetes quantity such as `79.2Gi` or `3350G`; ValueError unless it is a number above 0."""
     text = str(value)
     found = _QUANTITY_PARTS.fullmatch(text) if re.fullmatch(_QUANTITY, text) else None
     if found is None or (number := Decimal(found[1])) <= 0:
@@ -127,11 +127,12 @@ DURATION_RULE = Rule(
     message=DURATION_MESSAGE,
     holds=_parses(parse_duration_seconds),
 )
-PERCENT_RULE = Rule(cel=f"self.matches({cel_string(f'^{_PERCENT}$')})", message=PERCENT_MESSAGE, holds=_parses(parse_percent))
+PERCENT_RULE = Rule(
+    cel=f"self.matches({cel_string(f'^{_PERCENT}$')})", message=PERCENT_MESSAGE, holds=_parses(parse_percent)
+)
 QUANTITY_RULE = Rule(
     cel=(
-        f"string(self).matches({cel_string(f'^{_QUANTITY}$')})"
-        " && quantity(string(self)).isGreaterThan(quantity('0'))"
+        f"string(self).matches({cel_string(f'^{_QUANTITY}$')}) && quantity(string(self)).isGreaterThan(quantity('0'))"
     ),
     message=QUANTITY_MESSAGE,
     holds=_parses(parse_quantity),
@@ -156,7 +157,13 @@ def _int_or_string(rule: Rule) -> Any:
         "maxLength": _QUANTITY_MAX_CHARACTERS,
         VALIDATIONS: [rule.as_validation()],
     }
-    return Annotated[str, BeforeValidator(_integer_or_string), rule, Field(max_length=_QUANTITY_MAX_CHARACTERS), WithJsonSchema(schema)]
+    return Annotated[
+        str,
+        BeforeValidator(_integer_or_string),
+        rule,
+        Field(max_length=_QUANTITY_MAX_CHARACTERS),
+        WithJsonSchema(schema),
+    ]
 
 
 Duration = Annotated[str, Field(max_length=32), DURATION_RULE]

@@ -25,8 +25,7 @@ def reference(kinds: Sequence[Kind]) -> str:
         scope = "namespaced" if kind.namespaced else "cluster-scoped"
         parts.append(f"## {kind.kind}\n\n{schema['description']}\n")
         parts.append(f"Short name `{', '.join(kind.short_names)}`, {scope}, category `{', '.join(kind.categories)}`.\n")
-        for rule in schema.get(VALIDATIONS, ()):
-            parts.append(f"- {_sentence(rule['message'])}\n")
+        parts += [f"- {_sentence(rule['message'])}\n" for rule in schema.get(VALIDATIONS, ())]
         for section in ("spec", "status"):
             parts.append(f"### {kind.kind}.{section}\n")
             parts.append(_table(schema["properties"][section]))
@@ -35,7 +34,9 @@ def reference(kinds: Sequence[Kind]) -> str:
 
 def _table(schema: Mapping[str, Any]) -> str:
     rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
-    rows += [f"| `{path}` | {kind} | {default} | {meaning} |" for path, kind, default, meaning in _rows(schema, "", False)]
+    rows += [
+        f"| `{path}` | {kind} | {default} | {meaning} |" for path, kind, default, meaning in _rows(schema, "", False)
+    ]
     return "\n".join(rows) + "\n"
 
 

@@ -81,7 +81,9 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None 
     # Items of lists get no defaults: tools that compare lists as a whole would see drift.
     if "items" in node:
         node["items"] = _without_defaults(node["items"])
-    if "default" in node and (node["default"] in (None, "", []) or (node["default"] == {} and "properties" not in node)):
+    if "default" in node and (
+        node["default"] in (None, "", []) or (node["default"] == {} and "properties" not in node)
+    ):
         del node["default"]
     if "type" not in node and PRESERVE not in node and "x-kubernetes-int-or-string" not in node:
         raise ValueError(f"no structural form: {json.dumps(schema, default=str)[:200]}")

@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from goodput.api.base import ApiModel, Bool, Int, LabelName, ObjectName
+from goodput.api.base import ApiModel, Bool, LabelName, ObjectName
 from goodput.api.podspec import Affinity, LabelValue, Tolerations
 from goodput.api.quantities import KubeQuantity, parse_quantity
 from goodput.api.rules import Rule, cel_string, matches
 
-OWNED_PREFIX = "goodput.dev/"
-OWNED_KEYS = ("app.kubernetes.io/managed-by", "controller.kubernetes.io/pod-deletion-cost", "pod-template-hash")
-# Volumes that Goodput adds to engine pods begin with this, so that no name of a user's collides.
+# Prefixes of label and annotation keys by which Goodput and Kubernetes steer pods, with all their subdomains.
+OWNED_DOMAINS = ("goodput.dev", "kubernetes.io", "k8s.io")
+OWNED_KEYS = ("pod-template-hash", "controller-revision-hash")
+# Volumes that Goodput adds to engine pods.
+OWNED_VOLUMES = ("cache", "tmp", "shm", "models")
 OWNED_VOLUME_PREFIX = "goodput-"
-OWNED_MOUNTS = ("/dev", "/proc", "/sys", "/tmp", "/home", "/cache", "/models", "/var/run", "/run")  # noqa: S108
+OWNED_MOUNTS = (
+    *("/bin", "/cache", "/dev", "/etc", "/lib", "/lib64", "/models", "/proc"),
+    *("/run", "/sbin", "/sys", "/tmp", "/usr", "/var/run"),
+)
 RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
-
-def _keys_free(what: str) -> Rule:
-    owned = "[" + ", ".join(cel_string(key) for key in OWNED_KEYS) + "]"
-    return Rule(
-        cel=f"self.all(k, !k.startsWith({cel_string(OWNED_PREFIX)}) && !(k in {owned}))",
-        message=f"{what} under {OWNED_PREFIX} and {', '.join(OWNED_KEYS)} are Goodput's",
-        holds=lambda keys: not any(key.startswith(OWNED_PREFIX) or key in OWNED_KEYS for key in keys),
-    )
-
-
-_KEY_RULE = Rule(
-    cel=(
-        "self.all(k, size(k) <= 317 && k.matches("
-        + cel_string("^(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?$")
-        + "))"
-    ),
-    message="a key is a name such as tier, or with a prefix such as example.com/tier",
-    holds=lambda keys: all(_is_key(key) for key in keys),
+_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_OWNED_KEY = (
+    r"(?:[^/]*[.])?(?:"
+    + "|".join(domain.replace(".", "[.]") for domain in OWNED_DOMAINS)
+    + r")/.*|"
+    + "|".join(OWNED_KEYS)
 )
 
 
-def _is_key(key: str) -> bool:
-    import re
+def _keys(pattern: str, message: str, *, match: bool = True) -> Rule:
+    """Every key of a map matches `pattern`, or with `match` False, none does."""
+    compiled = re.compile(pattern)
+    negated = "" if match else "!"
+    return Rule(
+        cel=f"self.all(k, size(k) <= 317 && {negated}k.matches({cel_string(f'^(?:{pattern})$')}))",
+        message=message,
+        holds=lambda keys: all(len(key) <= 317 and bool(compiled.fullmatch(key)) == match for key in keys),
+    )
 
-    pattern = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?"
-    return len(key) <= 317 and re.fullmatch(pattern, key) is not None
+
+_KEY_RULES = (
+    _keys(_KEY, "a key is a name of up to 63 characters such as tier, or with a prefix such as example.com/tier"),
+    _keys(
+        _OWNED_KEY,
+        f"keys under {', '.join(OWNED_DOMAINS)} and {', '.join(OWNED_KEYS)} belong to Goodput or Kubernetes",
+        match=False,
+    ),
+)
 
 
 _RESOURCE_NAMES = Rule(
@@ -52,6 +60,11 @@ _RESOURCE_NAMES = Rule(
     holds=lambda amounts: all(name in RESOURCES for name in amounts),
 )
 _Amounts = Annotated[dict[str, KubeQuantity], Field(max_length=3), _RESOURCE_NAMES]
+
+
+def _requests_within_limits(resources: Any) -> bool:
+    requests, limits = resources.requests or {}, resources.limits or {}
+    return all(parse_quantity(requests[name]) <= parse_quantity(limits[name]) for name in requests if name in limits)
 
 
 class Resources(ApiModel):
@@ -69,15 +82,10 @@ class Resources(ApiModel):
                 " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
             ),
             message="a request is at most its limit",
-            holds=lambda resources: _requests_within_limits(resources),
+            holds=_requests_within_limits,
             path=".requests",
         ),
     )
-
-
-def _requests_within_limits(resources: Resources) -> bool:
-    requests, limits = resources.requests or {}, resources.limits or {}
-    return all(parse_quantity(requests[name]) <= parse_quantity(limits[name]) for name in requests if name in limits)
 
 
 class PersistentVolumeClaimSource(ApiModel):
@@ -114,9 +122,13 @@ class Volume(ApiModel):
     name: Annotated[
         LabelName,
         Rule(
-            cel=f"!self.startsWith({cel_string(OWNED_VOLUME_PREFIX)})",
-            message=f"names of volumes that begin with {OWNED_VOLUME_PREFIX} are Goodput's",
-            holds=lambda name: not name.startswith(OWNED_VOLUME_PREFIX),
+            cel=(
+                "!(self in ["
+                + ", ".join(cel_string(name) for name in OWNED_VOLUMES)
+                + f"]) && !self.startsWith({cel_string(OWNED_VOLUME_PREFIX)})"
+            ),
+            message=f"volumes named {', '.join(OWNED_VOLUMES)} or {OWNED_VOLUME_PREFIX}... are Goodput's: rename it",
+            holds=lambda name: name not in OWNED_VOLUMES and not name.startswith(OWNED_VOLUME_PREFIX),
         ),
     ]
     """Name that `volumeMounts` refer to."""
@@ -159,16 +171,19 @@ class VolumeMount(ApiModel):
         ),
     ]
     """Path in the container."""
-    sub_path: Annotated[
-        str,
-        Field(min_length=1, max_length=512),
-        matches(r"[-A-Za-z0-9._]+(?:/[-A-Za-z0-9._]+)*", "a path inside the volume, not absolute"),
-        Rule(
-            cel="!self.split('/').exists(s, s == '..' || s == '.')",
-            message="a path inside the volume has no . or .. in it",
-            holds=lambda path: not {"..", "."} & set(path.split("/")),
-        ),
-    ] | None = None
+    sub_path: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=512),
+            matches(r"[-A-Za-z0-9._]+(?:/[-A-Za-z0-9._]+)*", "a path inside the volume, not absolute"),
+            Rule(
+                cel="!self.split('/').exists(s, s == '..' || s == '.')",
+                message="a path inside the volume has no . or .. in it",
+                holds=lambda path: not {"..", "."} & set(path.split("/")),
+            ),
+        ]
+        | None
+    ) = None
     """Path inside the volume. Unset: its root."""
     read_only: Bool = False
     """Mount it read-only. Default false."""
@@ -182,14 +197,13 @@ def _mounts_named(template: PodTemplate) -> bool:
 class PodTemplate(ApiModel):
     """Settings of the engine pods. Everything that is not here is Goodput's."""
 
-    labels: Annotated[dict[str, LabelValue], Field(max_length=32), _KEY_RULE, _keys_free("labels")] | None = None
+    labels: Annotated[dict[str, LabelValue], Field(max_length=32), *_KEY_RULES] | None = None
     """Further labels. Unset: none."""
     annotations: (
         Annotated[
             dict[str, Annotated[str, Field(max_length=4096)]],
             Field(max_length=32),
-            _KEY_RULE,
-            _keys_free("annotations"),
+            *_KEY_RULES,
         ]
         | None
     ) = None
@@ -230,13 +244,3 @@ class PodTemplate(ApiModel):
             path=".volumeMounts",
         ),
     )
-
-
-def owned_volume_name(purpose: str) -> str:
-    """Name of a volume that Goodput adds, which no user's volume can have."""
-    return OWNED_VOLUME_PREFIX + purpose
-
-
-def as_kubernetes(part: ApiModel | None) -> dict[str, Any]:
-    """A piece of the template in Kubernetes' own notation; {} if it is unset."""
-    return {} if part is None else part.to_dict()
