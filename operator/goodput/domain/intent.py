@@ -50,7 +50,8 @@ class Architecture:
 
     `parameters` and `active_parameters` are counts (equal for dense models); bf16 has 2 bytes
     of `weight_bytes_per_parameter`.
-    `kv_bytes_per_token` counts all layers on one rank group (not yet divided by tensor parallelism).
+    `kv_bytes_per_token` counts all layers with full attention on one rank group (not yet divided by tensor
+    parallelism).
     """
 
     name: str
@@ -66,6 +67,14 @@ class Architecture:
     kv_bytes_per_token: float
     attention_flops_per_token_per_context_token: float
     max_model_len: int
+    # Layers that see only the last `kv_window_tokens` tokens (0: none), and the KV bytes of one token in all of them.
+    kv_window_bytes_per_token: float = 0.0
+    kv_window_tokens: int = 0
+    # Experts of one sparse layer and how many of them a token visits (0: dense).
+    experts: int = 0
+    experts_per_token: int = 0
+    # Parameters that are looked up, not multiplied (the input embedding, unless it is tied to the output head).
+    embedding_parameters: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

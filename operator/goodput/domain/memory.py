@@ -36,6 +36,8 @@ class Sample:
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
     generation_tokens: float = 0.0
+    first_tokens: float = 0.0  # requests that got their first token
+    failed: float = 0.0  # requests that the router answered with an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +61,12 @@ class LoopMemory:
     pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
     good_carry: float = 0.0  # misses seen before the requests that they belong to finished
     metrics_problem_since: float = 0.0
+    # Load to provide for (requests/s, forecast and backlog), one entry a tick: (Unix seconds, requests/s).
+    loads: tuple[tuple[float, float], ...] = ()
+    trim: float = 1.0  # share of the modelled capacity that misses left believable
+    trimmed_at: float = 0.0
+    proven_rps: float = 0.0  # highest load of one replica at which the objective held
+    surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
+    # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
+    objective: tuple[float | None, ...] = ()
+    ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned

@@ -1,0 +1,24 @@
+"""What one replica can do: memory, step time and capacity. Numbers only: no I/O but the package's own data."""
+
+from goodput.perfmodel.capacity import Capacity, Latency, Shape, Wall, capacity, latency
+from goodput.perfmodel.catalogue import architecture, built_in_gpu_types, model_ids
+from goodput.perfmodel.config import architecture_from_config
+from goodput.perfmodel.lengths import Lengths
+from goodput.perfmodel.memory import KvPool, engine_defaults, fit
+
+__all__ = [
+    "Capacity",
+    "KvPool",
+    "Latency",
+    "Lengths",
+    "Shape",
+    "Wall",
+    "architecture",
+    "architecture_from_config",
+    "built_in_gpu_types",
+    "capacity",
+    "engine_defaults",
+    "fit",
+    "latency",
+    "model_ids",
+]

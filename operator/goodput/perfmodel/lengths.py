@@ -1,0 +1,39 @@
+"""Lengths of requests as a few points of a distribution: enough for percentiles, cheap enough for every tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, log, sqrt
+from statistics import NormalDist
+
+# Coefficients of variation of a public conversation trace; means come from metrics.
+INPUT_VARIATION = 0.85
+OUTPUT_VARIATION = 0.80
+_POINTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Mean tokens of a request and their coefficient of variation (standard deviation over mean)."""
+
+    input_mean: float
+    output_mean: float
+    input_variation: float = INPUT_VARIATION
+    output_variation: float = OUTPUT_VARIATION
+
+
+@lru_cache(maxsize=512)
+def points(mean: float, variation: float) -> tuple[float, ...]:
+    """Equally likely points of a log-normal distribution of this mean and variation, scaled to the exact mean."""
+    sigma = sqrt(log(1.0 + variation * variation))
+    normal = NormalDist()
+    raw = [exp(sigma * normal.inv_cdf((index + 0.5) / _POINTS)) for index in range(_POINTS)]
+    scale = mean / (sum(raw) / _POINTS)
+    return tuple(max(1.0, value * scale) for value in raw)
+
+
+def percentile(mean: float, variation: float, share: float) -> float:
+    """The length that `share` (0..1, exclusive) of requests does not exceed."""
+    sigma = sqrt(log(1.0 + variation * variation))
+    return mean * exp(sigma * NormalDist().inv_cdf(share) - sigma * sigma / 2.0)
