@@ -1,0 +1,90 @@
+"""A pod without processes, for scale: Running and Ready after its start-up time, gone when it is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from goodput_world.agent.kubeapi import STRATEGIC_PATCH, ApiError
+from goodput_world.agent.status import Conditions, ContainerView, build_status, timestamp
+
+if TYPE_CHECKING:
+    from goodput_world.agent.node import Node
+
+
+def ready_status(pod: Mapping[str, Any], *, host_ip: str, pod_ip: str) -> dict[str, Any]:
+    """The status of a pod that runs and is Ready since now."""
+    now = timestamp()
+    containers = [
+        ContainerView(
+            spec["name"],
+            spec["image"],
+            state={"running": {"startedAt": now}},
+            ready=True,
+            started=True,
+            container_id="sim://virtual",
+        )
+        for spec in pod["spec"]["containers"]
+    ]
+    return build_status(
+        pod,
+        containers,
+        [],
+        Conditions(),
+        host_ip=host_ip,
+        pod_ip=pod_ip,
+        start_time=now,
+        sandbox_ready=True,
+        force_not_ready=False,
+        final_phase=None,
+    )
+
+
+class VirtualPod:
+    """The runtime of a pod on a virtual node."""
+
+    def __init__(self, node: Node, pod: Mapping[str, Any], pod_ip: str) -> None:
+        """Nothing happens before `start`."""
+        self.node = node
+        self.pod = pod
+        self.uid = str(pod["metadata"]["uid"])
+        self.pod_ip = pod_ip
+        self.gpu_indices: list[int] = []
+        self._task: asyncio.Task[None] | None = None
+        self._path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+    def start(self) -> None:
+        """Become Ready after the start-up time."""
+        self._task = asyncio.get_running_loop().create_task(self._become_ready())
+
+    async def _become_ready(self) -> None:
+        agent = self.node.agent
+        await agent.pace.sleep(agent.config.virtual_startup_seconds)
+        status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip)
+        with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+            await agent.api.patch(f"{self._path}/status", {"status": status}, STRATEGIC_PATCH)
+
+    async def _delete(self) -> None:
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
+        with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+            await self.node.agent.api.delete(self._path, body)
+
+    def update(self, pod: Mapping[str, Any]) -> None:
+        """Take a newer version; a deletion is granted at once."""
+        self.pod = pod
+        if pod["metadata"].get("deletionTimestamp"):
+            if self._task is not None:
+                self._task.cancel()
+            self._task = asyncio.get_running_loop().create_task(self._delete())
+
+    def changed(self) -> None:
+        """Nothing to write: the status never changes by itself."""
+
+    async def discard(self) -> None:
+        """Forget the pod."""
+        if self._task is not None:
+            self._task.cancel()
