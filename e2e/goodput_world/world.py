@@ -80,7 +80,7 @@ class World(Cluster):
         if not self.config.agent and (self.config.prometheus or self.config.operator):
             raise WorldError("prometheus and operator run as pods: they need agent=True")
         self._progress = progress
-        self._binaries = binaries or ensure(progress)
+        self._binaries = binaries or ensure(progress, only=_groups(self.config))
         self._mark = secrets.token_hex(8)
         self._watchdog = Watchdog(self._mark)
         self._slot: Slot = claim_slot()
@@ -250,6 +250,15 @@ class World(Cluster):
         self.control_plane.raise_if_dead()
         if self.agent is not None:
             self.agent.raise_if_exited()
+
+
+def _groups(config: WorldConfig) -> list[str]:
+    """The groups of binaries that a world needs."""
+    return [
+        "control-plane",
+        *(["prometheus"] if config.prometheus else []),
+        *(["helm"] if config.operator == "chart" else []),
+    ]
 
 
 def _is_true(found: Mapping[str, Any], condition: str) -> bool:

@@ -1,0 +1,73 @@
+"""Skipped tests fail the run under --fail-on-skip, unless tests/skips.txt gives the reason."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import pytest
+
+_SKIPS = Path(__file__).resolve().parent / "tests" / "skips.txt"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option that CI uses."""
+    parser.addoption(
+        "--fail-on-skip", action="store_true", help="fail when a test is skipped that tests/skips.txt does not name"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the skips when asked to."""
+    if config.getoption("--fail-on-skip"):
+        config.pluginmanager.register(SkipWatch(read_skips(_SKIPS.read_text())), "goodput-skip-watch")
+
+
+def read_skips(text: str) -> dict[str, str]:
+    """Pattern of test ids -> reason, from lines `PATTERN: REASON`; blank lines and `#` comments are dropped.
+
+    Raises UsageError for a line without a reason.
+    """
+    allowed = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        pattern, found, reason = line.partition(": ")
+        if not found or not reason.strip():
+            raise pytest.UsageError(f"tests/skips.txt:{number}: write `PATTERN: REASON`, got {line!r}")
+        allowed[pattern.strip()] = reason.strip()
+    return allowed
+
+
+class SkipWatch:
+    """Collects skips that nobody explained and turns the run red for them. An expected failure (xfail) is no skip."""
+
+    def __init__(self, allowed: dict[str, str]) -> None:
+        """`allowed` maps patterns of test ids to reasons."""
+        self.allowed = allowed
+        self.unexplained: list[str] = []
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        explained = any(report.nodeid == pattern or fnmatch.fnmatch(report.nodeid, pattern) for pattern in self.allowed)
+        if report.skipped and not hasattr(report, "wasxfail") and not explained:
+            self.unexplained.append(report.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test that was skipped when it ran."""
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module that was skipped as a whole."""
+        self._note(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the run."""
+        if self.unexplained and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say which."""
+        if self.unexplained:
+            terminalreporter.section("skipped without a reason in tests/skips.txt", red=True)
+            for nodeid in self.unexplained:
+                terminalreporter.write_line(nodeid)

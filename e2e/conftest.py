@@ -1,0 +1,124 @@
+"""Fixtures of the end-to-end tests: one world for the session, a namespace for each test.
+
+E2E_CLUSTER=existing with KUBECONFIG runs them against that cluster instead; what needs simulated nodes is then skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from goodput_world.binaries import ensure
+from goodput_world.cluster import REPOSITORY, Cluster
+from goodput_world.errors import BinaryError
+from goodput_world.existing import ExistingCluster
+from goodput_world.world import World, WorldConfig
+
+_HERE = Path(__file__).resolve().parent
+_EXISTING = os.environ.get("E2E_CLUSTER") == "existing"
+_BUILD = pytest.StashKey["subprocess.Popen[bytes]"]()
+_BUILD_ERROR = pytest.StashKey[str]()
+_BUILT = pytest.StashKey[bool]()
+
+
+def _is_e2e(item: pytest.Item) -> bool:
+    return _HERE in item.path.parents
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is here `e2e`, on the session's event loop: the world lives as long as the session does."""
+    for item in filter(_is_e2e, items):
+        item.add_marker(pytest.mark.e2e)
+        if pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the world's programs in the background while the unit tests, which come first, run."""
+    needs_world = any(_is_e2e(item) for item in session.items) and not _EXISTING
+    if not needs_world or session.config.option.collectonly:
+        return
+    log = REPOSITORY / "build" / "binaries.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("wb") as output:
+        session.config.stash[_BUILD] = subprocess.Popen(
+            [sys.executable, "-m", "goodput_world.binaries"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(_HERE)},
+        )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Before the first end-to-end test wait for that build, outside of any test's time limit."""
+    if _is_e2e(item) and _BUILD in item.config.stash and _BUILT not in item.config.stash:
+        item.config.stash[_BUILT] = True
+        capture = item.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            try:
+                ensure()  # waits for the background build, whose lock it needs, and shows how that gets on
+            except BinaryError as error:
+                item.config.stash[_BUILD_ERROR] = str(error)
+    return (yield)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A build that still runs ends with the session; what it has compiled is kept."""
+    process = config.stash.get(_BUILD, None)
+    if process is not None and process.poll() is None:
+        process.terminate()
+        process.wait()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The embedded world with nodes and Prometheus, without Goodput: its own API server, for every test."""
+    if _EXISTING:
+        pytest.skip("needs the embedded world: simulated nodes, and a control plane that can be broken")
+    if message := request.config.stash.get(_BUILD_ERROR, ""):
+        pytest.fail(message)
+    directory = REPOSITORY / "build" / "e2e" / f"world-{os.getpid()}"
+    async with World(WorldConfig(operator=None, directory=directory)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Any cluster with Goodput's CRDs and chart: the embedded world, or the one that KUBECONFIG names."""
+    if not _EXISTING:
+        world: World = request.getfixturevalue("world")
+        await world.install_crds()
+        await world.install_operator()
+        yield world
+        return
+    async with ExistingCluster() as existing:
+        await existing.install_crds()
+        await existing.install_chart({})
+        yield existing
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """A fresh namespace that enforces restricted Pod Security; deleted afterwards, without waiting."""
+    where: Cluster = request.getfixturevalue("cluster" if _EXISTING else "world")
+    name = _namespace_name(request.node.name)
+    await where.create_namespace(name)
+    yield name
+    await where.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+_names_given: dict[str, int] = {}
+
+
+def _namespace_name(test: str) -> str:
+    """A DNS label from a test's name, unique in this session and, on a shared cluster, among sessions."""
+    label = "".join(letter if letter.isalnum() else "-" for letter in test.lower().removeprefix("test_"))[:40].strip("-")
+    _names_given[label] = _names_given.get(label, 0) + 1
+    return f"e2e-{label}-{os.getpid()}-{_names_given[label]}"
