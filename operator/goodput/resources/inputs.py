@@ -20,7 +20,7 @@ class SecretKey:
     """One entry of a Secret in the Model's namespace."""
 
     name: str
-    key: str = "token"
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,8 @@ def selector(model: str, pool: str) -> dict[str, str]:
 
 def labels(model: str, pool: str | None = None) -> dict[str, str]:
     """Labels of an object, or of a pod of `pool`."""
-    result = {
-        "app.kubernetes.io/instance": model,
-        LABEL_MANAGED_BY: MANAGED_BY,
-        LABEL_MODEL: model,
-    }
+    result = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_MODEL: model}
     if pool is not None:
-        result["app.kubernetes.io/component"] = pool
         result[LABEL_POOL] = pool
     return result
 

@@ -39,6 +39,12 @@ def router_args(render: RenderInput) -> list[str]:
         # Requests with a common prefix go where its cache is.
         "--policy",
         "cache_aware",
+        # Affinity gives way once one replica has this many requests more than another: with the default (64 more)
+        # a fresh replica, whose prefix tree is empty, is flooded with every prompt that no tree knows.
+        "--balance-abs-threshold",
+        "4",
+        "--balance-rel-threshold",
+        "1.2",
         "--request-timeout-secs",
         str(REQUEST_TIMEOUT_SECONDS),
         # Discovery does not notice a pod that turned unready; only these checks take it out, after 60 s x 3 by default.

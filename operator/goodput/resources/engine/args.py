@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from goodput.api.model import PVC_SCHEME
 from goodput.resources import names
 from goodput.resources.engine.histogram import buckets_argument
 from goodput.resources.engine.owned import split_user_args
 from goodput.resources.inputs import RenderInput
 
-PVC_SCHEME = "pvc://"
 MODELS_PATH = "/models"
 # In-flight streams get this long after SIGTERM; a stream that outlasts it is counted as cut.
 SHUTDOWN_TIMEOUT_SECONDS = 300

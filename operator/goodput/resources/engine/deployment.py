@@ -69,7 +69,7 @@ def template_inputs(render: RenderInput) -> dict[str, Any]:
 
 
 def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> pinning.Choice:
-    """Template of the engine pods: that of `existing` until the user, the decided shape or an update asks for another."""
+    """Template of the engine pods: that of `existing` until the user, the shape or an update asks for another."""
     image = render.engine.image or render.settings.engine_image
     wanted = pinning.Wanted(
         inputs=template_inputs(render),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from goodput.api.template import OWNED_MOUNTS, OWNED_VOLUMES
 from goodput.resources.engine.args import MODELS_PATH, pvc_source
 from goodput.resources.inputs import KubeObject
 
@@ -16,35 +17,34 @@ CACHE_ENV = {
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_PATH}/torchinductor",
     "TRITON_CACHE_DIR": f"{CACHE_PATH}/triton",
 }
-RESERVED_VOLUMES = frozenset({"cache", "tmp", "shm", "models"})
-RESERVED_PATHS = (CACHE_PATH, "/tmp", "/dev", MODELS_PATH, "/proc", "/sys", "/etc", "/usr", "/var/run/secrets")
+_CACHE, _TMP, _SHM, _MODELS = OWNED_VOLUMES
 
 
 def volumes(model: str, gpus: int) -> list[KubeObject]:
     """Volumes that every engine pod has; a `pvc://` model adds its claim, read-only."""
     result: list[KubeObject] = [
-        {"name": "cache", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": _CACHE, "emptyDir": {}},
+        {"name": _TMP, "emptyDir": {}},
         {
-            "name": "shm",
+            "name": _SHM,
             "emptyDir": {"medium": "Memory", "sizeLimit": f"{gpus * SHARED_MEMORY_BYTES_PER_GPU // 2**30}Gi"},
         },
     ]
     source = pvc_source(model)
     if source is not None:
-        result.append({"name": "models", "persistentVolumeClaim": {"claimName": source[0], "readOnly": True}})
+        result.append({"name": _MODELS, "persistentVolumeClaim": {"claimName": source[0], "readOnly": True}})
     return result
 
 
 def volume_mounts(model: str) -> list[KubeObject]:
     """Where `volumes` appear in the container."""
     result: list[KubeObject] = [
-        {"name": "cache", "mountPath": CACHE_PATH},
-        {"name": "tmp", "mountPath": "/tmp"},
-        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": _CACHE, "mountPath": CACHE_PATH},
+        {"name": _TMP, "mountPath": "/tmp"},
+        {"name": _SHM, "mountPath": "/dev/shm"},
     ]
     if pvc_source(model) is not None:
-        result.append({"name": "models", "mountPath": MODELS_PATH, "readOnly": True})
+        result.append({"name": _MODELS, "mountPath": MODELS_PATH, "readOnly": True})
     return result
 
 
@@ -54,4 +54,4 @@ def path_is_reserved(path: str) -> bool:
     if not path.startswith("/") or not parts or ".." in parts:
         return True
     clean = "/" + "/".join(parts)
-    return any(clean == reserved or clean.startswith(reserved + "/") for reserved in RESERVED_PATHS)
+    return any(clean == reserved or clean.startswith(reserved + "/") for reserved in OWNED_MOUNTS)

@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from goodput.resources.engine.storage import RESERVED_VOLUMES, path_is_reserved
+from goodput.api.template import OWNED_DOMAINS, OWNED_KEYS, OWNED_VOLUME_PREFIX, OWNED_VOLUMES, RESOURCES
+from goodput.resources.engine.storage import path_is_reserved
 from goodput.resources.inputs import KubeObject
 
-ALLOWED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 ALLOWED_VOLUME_SOURCES = ("persistentVolumeClaim", "emptyDir", "secret")
-# Our labels, and those by which controllers and schedulers steer pods.
-RESERVED_DOMAINS = ("goodput.dev", "kubernetes.io", "k8s.io")
-RESERVED_KEYS = frozenset({"pod-template-hash", "controller-revision-hash"})
 
 
 def key_is_reserved(key: str) -> bool:
     """Whether a label or annotation key belongs to Kubernetes or to Goodput."""
     domain = key.split("/", 1)[0] if "/" in key else ""
-    in_domain = any(domain == reserved or domain.endswith("." + reserved) for reserved in RESERVED_DOMAINS)
-    return in_domain or key in RESERVED_KEYS
+    in_domain = any(domain == owned or domain.endswith("." + owned) for owned in OWNED_DOMAINS)
+    return in_domain or key in OWNED_KEYS
 
 
 def user_metadata(template: Mapping[str, Any], field: str) -> dict[str, str]:
@@ -33,11 +30,11 @@ def user_metadata(template: Mapping[str, Any], field: str) -> dict[str, str]:
 def merged_resources(template: Mapping[str, Any], ours: Mapping[str, str], gpus: Mapping[str, str]) -> KubeObject:
     """Requests and limits: `ours` are defaults that the user may replace, `gpus` are fixed.
 
-    A user's limit below our default request would be refused by the API server: the request follows it down.
+    A limit without a request is the request too, as everywhere in Kubernetes.
     """
     given = template.get("resources") or {}
-    requests = {key: str(value) for key, value in (given.get("requests") or {}).items() if key in ALLOWED_RESOURCES}
-    limits = {key: str(value) for key, value in (given.get("limits") or {}).items() if key in ALLOWED_RESOURCES}
+    requests = {key: str(value) for key, value in (given.get("requests") or {}).items() if key in RESOURCES}
+    limits = {key: str(value) for key, value in (given.get("limits") or {}).items() if key in RESOURCES}
     defaults = {key: limits.get(key, value) for key, value in ours.items()}
     return {"requests": {**defaults, **requests, **gpus}, "limits": {**limits, **gpus}}
 
@@ -49,7 +46,8 @@ def user_volumes(template: Mapping[str, Any]) -> list[KubeObject]:
         name = str(volume.get("name", ""))
         sources = [key for key in volume if key != "name"]
         allowed = len(sources) == 1 and sources[0] in ALLOWED_VOLUME_SOURCES
-        if name and allowed and name not in RESERVED_VOLUMES and name not in result:
+        owned = name in OWNED_VOLUMES or name.startswith(OWNED_VOLUME_PREFIX)
+        if name and allowed and not owned and name not in result:
             result[name] = dict(volume)
     return list(result.values())
 

@@ -1,0 +1,191 @@
+"""Pods restart only for a reason: what keeps a running pod template, and what replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from goodput.domain.identity import LABEL_REVISION
+from goodput.domain.intent import Objective
+from goodput.resources import pinning
+from goodput.resources.compare import compare
+from goodput.resources.engine.deployment import placement_of
+from goodput.resources.inputs import EngineInput, KubeObject, ObjectKey, Rendered, RenderInput, SecretKey
+from goodput.resources.render import object_key, render_model
+
+ENGINE = ("Deployment", "llama-8b-serve")
+ROUTER = ("Deployment", "llama-8b-router")
+
+Make = Callable[..., RenderInput]
+Stored = Callable[[Rendered], dict[ObjectKey, KubeObject]]
+
+
+def _templates(rendered: Rendered) -> dict[ObjectKey, KubeObject]:
+    return {object_key(item): item["spec"]["template"] for item in rendered.objects if item["kind"] == "Deployment"}
+
+
+KEEPS: dict[str, dict[str, Any]] = {
+    "another SLO": {"objective": Objective(ttft_seconds=0.431, tpot_seconds=None, e2e_seconds=12.0)},
+    "no SLO": {"objective": None},
+    "other sized numbers": {"max_num_seqs": 48, "max_num_batched_tokens": 4096, "max_model_len": 4096},
+    "other queue limits": {"max_num_queued_requests": 77, "max_num_queued_tokens": 9999},
+    "another price and capacity": {"price_per_hour": 9.0, "capacity_rps": 1.0},
+    "another node selector of the same GPU type": {"node_selector": (("gpu", "l40s"),)},
+    "another default engine image": {"engine_image": "vllm/vllm-openai:v0.34.0"},
+    "another default router image": {"router_image": "goodput-router:0.2.0"},
+    "more replicas": {"replicas": 9},
+    "one at a time": {"surge": False},
+    "a longer start-up time": {"startup_timeout_seconds": 3600},
+    "another scrape interval": {"scrape_seconds": 30, "pod_monitor": True},
+}
+
+RESTARTS: dict[str, dict[str, Any]] = {
+    "another model": {"model": "meta-llama/Llama-3.2-1B"},
+    "another served name": {"served_name": "chat"},
+    "a revision": {"revision": "v2"},
+    "credentials": {"credentials": SecretKey(name="hub", key="token")},
+    "pull secrets": {"image_pull_secrets": ("registry",)},
+    "an image": {"engine": EngineInput(image="vllm/vllm-openai:v0.34.0")},
+    "an argument": {"engine": EngineInput(args=("--enforce-eager",))},
+    "a variable": {"engine": EngineInput(env=({"name": "A", "value": "1"},))},
+    "a label": {"template": {"labels": {"team": "search"}}},
+    "admission off": {"admission": False},
+    "another GPU type": {"gpu_type": "h100-sxm", "node_selector": (("gpu", "h100"),)},
+    "another tensor parallelism": {"tensor_parallel": 2},
+    "another pipeline parallelism": {"pipeline_parallel": 2},
+}
+
+
+@pytest.mark.parametrize("change", KEEPS)
+def test_pods_stay_when_only_we_would_render_differently(change: str, make_render: Make, stored: Stored) -> None:
+    """Neither an SLO, nor sized numbers, nor settings of the operator change a pod template that runs."""
+    first = render_model(make_render(), {})
+    second = render_model(make_render(**KEEPS[change]), stored(first))
+    assert _templates(second) == _templates(first)
+
+
+@pytest.mark.parametrize("change", RESTARTS)
+def test_pods_are_rendered_anew_when_the_user_or_a_decision_asks(
+    change: str, make_render: Make, stored: Stored
+) -> None:
+    """A change of what shapes pods gives another template, with another revision label."""
+    first = render_model(make_render(), {})
+    second = render_model(make_render(**RESTARTS[change]), stored(first))
+    before, after = _templates(first)[ENGINE], _templates(second)[ENGINE]
+    assert before["metadata"]["labels"][LABEL_REVISION] != after["metadata"]["labels"][LABEL_REVISION]
+    assert compare(stored(first)[ENGINE], {object_key(item): item for item in second.objects}[ENGINE]) is not None
+
+
+def test_a_user_change_takes_up_everything_that_was_waiting(make_render: Make, stored: Stored) -> None:
+    """With the next change of the user, new thresholds, sizes and default images enter the pods."""
+    first = render_model(make_render(), {})
+    objective = Objective(ttft_seconds=0.431, tpot_seconds=0.05, e2e_seconds=None)
+    changes: dict[str, Any] = {"objective": objective, "max_num_seqs": 48, "engine_image": "vllm/vllm-openai:v0.34.0"}
+    waiting = render_model(make_render(**changes), stored(first))
+    taken = render_model(make_render(**changes, template={"labels": {"team": "search"}}), stored(waiting))
+    container = _templates(taken)[ENGINE]["spec"]["containers"][0]
+    assert container["image"] == "vllm/vllm-openai:v0.34.0"
+    assert container["args"][container["args"].index("--max-num-seqs") + 1] == "48"
+    assert "0.431" in container["args"][-1]
+    assert taken.update_available is None
+
+
+def test_an_operator_upgrade_changes_no_pod_and_says_what_waits(
+    make_render: Make, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another rendering code leaves engines and routers as they are and shows as an update; the same code does not."""
+    existing = stored(render_model(make_render(), {}))
+    assert render_model(make_render(), existing).update_available is None
+    monkeypatch.setattr(pinning, "RENDER_REVISION", pinning.RENDER_REVISION + 1)
+    monkeypatch.setattr("goodput.resources.engine.pod.PRE_STOP_SECONDS", 99)
+    monkeypatch.setattr("goodput.resources.router.PRE_STOP_SECONDS", 99)
+    upgraded = render_model(make_render(), existing)
+    assert [compare(existing[object_key(item)], item) for item in upgraded.objects] == [None] * len(upgraded.objects)
+    assert upgraded.update_available is not None
+    assert "engine pods are rendered by revision 1" in upgraded.update_available
+    assert "router pods are rendered by revision 1" in upgraded.update_available
+    # Kept over a second upgrade as well, from what is stored now.
+    again = render_model(make_render(), stored(upgraded))
+    assert _templates(again) == _templates(upgraded)
+    taken = render_model(replace(make_render(), take_update=True), existing)
+    assert taken.update_available is None
+    for template in _templates(taken).values():
+        assert template["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 99
+
+
+def test_a_new_default_image_is_an_update_unless_the_user_chose_one(make_render: Make, stored: Stored) -> None:
+    """The message names both images; a Model with an image of its own has nothing to take up."""
+    newer = "vllm/vllm-openai:v0.34.0"
+    existing = stored(render_model(make_render(), {}))
+    update = render_model(make_render(engine_image=newer), existing).update_available
+    assert update == f"engine pods run image vllm/vllm-openai:v0.33.0, the default is {newer}"
+    own = make_render(engine=EngineInput(image="example.com/vllm:1"))
+    existing = stored(render_model(own, {}))
+    assert render_model(make_render(own, engine_image=newer), existing).update_available is None
+
+
+def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, stored: Stored) -> None:
+    """`engine.update: Automatic` takes new renderings and images, not drifting sizes or an edited SLO."""
+    first = render_model(make_render(), {})
+    changed = make_render(objective=None, max_num_seqs=48, take_update=True)
+    assert _templates(render_model(changed, stored(first))) == _templates(first)
+
+
+def test_a_foreign_edit_of_the_template_is_put_right(make_render: Make, stored: Stored) -> None:
+    """The template written is the one that we rendered, not what somebody made of it on the Deployment."""
+    first = render_model(make_render(), {})
+    existing = stored(first)
+    existing[ENGINE]["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/other:1"
+    second = render_model(make_render(max_num_seqs=48), existing)
+    assert _templates(second)[ENGINE] == _templates(first)[ENGINE]
+    difference = compare(existing[ENGINE], {object_key(item): item for item in second.objects}[ENGINE])
+    assert difference is not None
+    assert "image" in difference
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON", "not an object"])
+def test_a_lost_record_of_the_template_restarts_no_pod(damage: str, make_render: Make, stored: Stored) -> None:
+    """Without a readable copy in the annotations, the template on the Deployment is kept."""
+    existing = stored(render_model(make_render(), {}))
+    annotations = existing[ENGINE]["metadata"]["annotations"]
+    if damage == "missing":
+        del annotations[pinning.ANNOTATION_TEMPLATE]
+    else:
+        annotations[pinning.ANNOTATION_TEMPLATE] = {"not JSON": "{", "not an object": "[1]"}[damage]
+    second = render_model(make_render(max_num_seqs=48), existing)
+    assert _templates(second)[ENGINE] == existing[ENGINE]["spec"]["template"]
+    assert _templates(render_model(make_render(), stored(second)))[ENGINE] == _templates(second)[ENGINE]
+
+
+def test_the_placement_on_the_deployment_is_that_of_its_pods(make_render: Make, stored: Stored) -> None:
+    """The annotation gives back the placement as rendered, and keeps it while the pods do."""
+    render = make_render(tolerations=('{"key":"gpu","operator":"Exists"}',))
+    first = render_model(render, {})
+    assert placement_of(stored(first)[ENGINE]) == render.placement
+    second = render_model(make_render(render, max_num_seqs=1, price_per_hour=None), stored(first))
+    assert placement_of(stored(second)[ENGINE]) == render.placement
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"gpu_type":"l40s"}', '{"node_selector":5}'])
+def test_an_unreadable_placement_is_none(text: str) -> None:
+    """A damaged annotation never raises."""
+    assert placement_of({"metadata": {"annotations": {pinning.ANNOTATION_PLACEMENT: text}}}) is None
+    assert placement_of(None) is None
+
+
+def test_unset_fields_leave_the_hash_alone(make_render: Make, stored: Stored) -> None:
+    """Empty values mean unset, so that a newer operator which knows more fields restarts nobody."""
+    first = render_model(make_render(), {})
+    empty = make_render(template={"labels": {}, "affinity": None, "volumes": []}, image_pull_secrets=())
+    assert _templates(render_model(empty, stored(first))) == _templates(first)
+
+
+def test_router_and_engine_are_pinned_apart(make_render: Make, stored: Stored) -> None:
+    """An argument for the engine leaves the routers alone."""
+    first = render_model(make_render(), {})
+    second = render_model(make_render(engine=EngineInput(args=("--enforce-eager",))), stored(first))
+    assert _templates(second)[ROUTER] == _templates(first)[ROUTER]
+    assert _templates(second)[ENGINE] != _templates(first)[ENGINE]
