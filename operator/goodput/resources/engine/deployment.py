@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import orjson
@@ -18,10 +18,12 @@ from goodput.resources.inputs import KubeObject, RenderInput
 MIN_READY_SECONDS = 10
 REVISION_HISTORY = 2
 
+_PLACEMENT_FIELDS = tuple(field.name for field in fields(Placement) if field.name != "rejected")
+
 
 def placement_json(placement: Placement) -> str:
     """`placement` as compact JSON, without the options that were rejected."""
-    return meta.canonical_json({key: value for key, value in asdict(placement).items() if key != "rejected"})
+    return meta.canonical_json({field: getattr(placement, field) for field in _PLACEMENT_FIELDS})
 
 
 def placement_of(deployment: Mapping[str, Any] | None) -> Placement | None:
@@ -29,8 +31,7 @@ def placement_of(deployment: Mapping[str, Any] | None) -> Placement | None:
     text = pinning.annotations_of(deployment).get(pinning.ANNOTATION_PLACEMENT)
     try:
         values = orjson.loads(text or "")
-        known = {field.name for field in fields(Placement)} - {"rejected"}
-        values = {key: value for key, value in values.items() if key in known}
+        values = {field: values[field] for field in _PLACEMENT_FIELDS if field in values}
         values["node_selector"] = tuple((str(key), str(value)) for key, value in values["node_selector"])
         values["tolerations"] = tuple(values.get("tolerations", ()))
         return Placement(**values)
