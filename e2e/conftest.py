@@ -5,6 +5,7 @@ E2E_CLUSTER=existing with KUBECONFIG runs them against that cluster instead; wha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from goodput_world.binaries import ensure
 from goodput_world.cluster import REPOSITORY, Cluster
 from goodput_world.errors import BinaryError
@@ -22,7 +24,6 @@ from goodput_world.world import World, WorldConfig
 _HERE = Path(__file__).resolve().parent
 _EXISTING = os.environ.get("E2E_CLUSTER") == "existing"
 _BUILD = pytest.StashKey["subprocess.Popen[bytes]"]()
-_BUILD_ERROR = pytest.StashKey[str]()
 _BUILT = pytest.StashKey[bool]()
 
 
@@ -61,11 +62,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if _is_e2e(item) and _BUILD in item.config.stash and _BUILT not in item.config.stash:
         item.config.stash[_BUILT] = True
         capture = item.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            try:
-                ensure()  # waits for the background build, whose lock it needs, and shows how that gets on
-            except BinaryError as error:
-                item.config.stash[_BUILD_ERROR] = str(error)
+        # Waits for the background build, whose lock it needs, and shows how that gets on. An error is raised again
+        # where a world needs the program.
+        with capture.global_and_fixture_disabled(), contextlib.suppress(BinaryError):
+            ensure()
     return (yield)
 
 
@@ -78,12 +78,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def world() -> AsyncIterator[World]:
     """The embedded world with nodes and Prometheus, without Goodput: its own API server, for every test."""
     if _EXISTING:
         pytest.skip("needs the embedded world: simulated nodes, and a control plane that can be broken")
-    if message := request.config.stash.get(_BUILD_ERROR, ""):
-        pytest.fail(message)
     directory = REPOSITORY / "build" / "e2e" / f"world-{os.getpid()}"
     async with World(WorldConfig(operator=None, directory=directory)) as running:
         yield running
@@ -119,6 +117,8 @@ _names_given: dict[str, int] = {}
 
 def _namespace_name(test: str) -> str:
     """A DNS label from a test's name, unique in this session and, on a shared cluster, among sessions."""
-    label = "".join(letter if letter.isalnum() else "-" for letter in test.lower().removeprefix("test_"))[:40].strip("-")
+    label = "".join(letter if letter.isalnum() else "-" for letter in test.lower().removeprefix("test_"))[:40].strip(
+        "-"
+    )
     _names_given[label] = _names_given.get(label, 0) + 1
     return f"e2e-{label}-{os.getpid()}-{_names_given[label]}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from goodput_world.errors import CommandFailed
 from goodput_world.kubectl import Kubectl
 from goodput_world.world import World
@@ -50,6 +51,18 @@ def _gpu_deployment(name: str, replicas: int, *, gpus: int = 1) -> dict[str, Any
             },
         },
     }
+
+
+_METRICS_SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(b"answer 42\\n")
+http.server.HTTPServer((sys.argv[1], 8000), Handler).serve_forever()
+"""
 
 
 async def test_every_part_of_the_control_plane_serves(world: World) -> None:
@@ -113,16 +126,32 @@ async def test_the_audit_log_counts_writes_and_not_reads(world: World, namespace
     assert counts == {("admin", "create", "configmaps"): 1}
 
 
-async def test_prometheus_runs_as_a_pod_and_answers(world: World) -> None:
-    """Prometheus discovers through the API server with its own ServiceAccount, and its query API answers."""
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"{world.prometheus_url}/api/v1/query", params={"query": "vector(1)"}) as answer:
-            assert (await answer.json())["data"]["result"][0]["value"][1] == "1"
-        async with session.get(
-            f"{world.prometheus_url}/api/v1/query",
-            params={"query": 'sum(prometheus_sd_kubernetes_failures_total{role="pod"}) or vector(0)'},
-        ) as answer:
-            assert answer.status == 200
+async def test_prometheus_scrapes_what_carries_a_model_label(world: World, namespace: str) -> None:
+    """An engine-shaped pod is scraped on its `http` port alone, with our labels, its namespace and its name."""
+    pod = _gpu_deployment("engine", 1)["spec"]["template"]
+    pod["metadata"] = {"name": "engine", "labels": {"goodput.dev/model": "m", "goodput.dev/pool": "serve"}}
+    (container,) = pod["spec"]["containers"]
+    container |= {
+        "name": "vllm",
+        "command": ["python3", "-c", _METRICS_SERVER, "0.0.0.0"],
+        "ports": [{"name": "http", "containerPort": 8000}, {"name": "other", "containerPort": 8001}],
+    }
+    await world.apply({"apiVersion": "v1", "kind": "Pod", **pod}, namespace=namespace)
+
+    async def scraped() -> list[dict[str, Any]]:
+        query = f'answer{{namespace="{namespace}"}}'
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{world.prometheus_url}/api/v1/query", params={"query": query}) as answer,
+        ):
+            found: list[dict[str, Any]] = (await answer.json())["data"]["result"]
+            return found
+
+    (series,) = await world.wait_for(scraped, what="a scrape of the pod", timeout_seconds=60)
+    assert series["value"][1] == "42"
+    labels = series["metric"]
+    assert (labels["pod"], labels["goodput_dev_model"], labels["goodput_dev_pool"]) == ("engine", "m", "serve")
+    assert labels["instance"].endswith(":8000")
 
 
 async def test_the_api_server_comes_back_on_its_port_after_a_kill(world: World, namespace: str) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +38,7 @@ _OLDEST = {
 Prometheus: 3.x text format negotiation and label rules."""
 
 _VERSION_ARGUMENTS = {"kubectl": ("version", "--client"), "helm": ("version", "--short")}
+_UNNAMED = (0, 0)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.\d+")
 
 
@@ -61,7 +61,7 @@ def field_of(program: str) -> str:
 
 
 def version_of(path: Path) -> tuple[int, int] | None:
-    """(major, minor) that a program reports, or None when it does not run or says nothing of the kind."""
+    """(major, minor) that a program reports; (0, 0) when it runs but names none, None when it does not run."""
     try:
         ran = subprocess.run(
             [path, *_VERSION_ARGUMENTS.get(path.name, ("--version",))],
@@ -72,33 +72,38 @@ def version_of(path: Path) -> tuple[int, int] | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(ran.stdout + ran.stderr)
-    return (int(found[1]), int(found[2])) if ran.returncode == 0 and found else None
+    if ran.returncode != 0:
+        return None
+    found = _VERSION.search(ran.stdout.partition("\n")[0])  # further lines tell of Go's version
+    return (int(found[1]), int(found[2])) if found else _UNNAMED
 
 
-def _usable(program: str, path: Path) -> tuple[int, int] | None:
+def _usable(program: str, path: Path, *, chosen: bool) -> tuple[int, int] | None:
+    """Its version when it may be used; one without a version only where the user chose it by KUBEBUILDER_ASSETS."""
     version = version_of(path)
-    return version if version is not None and version >= _OLDEST[program] else None
+    if version is None or (version == _UNNAMED and not chosen):
+        return None
+    return version if version == _UNNAMED or version >= _OLDEST[program] else None
 
 
-def find_outside(environment: dict[str, str] | os._Environ[str] = os.environ) -> dict[str, Path]:
+def find_outside(environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """The usable programs that KUBEBUILDER_ASSETS or PATH offer, by name. The control plane comes as a set or not."""
     assets = environment.get("KUBEBUILDER_ASSETS", "")
-    places = [place for place in (assets, *environment.get("PATH", "").split(os.pathsep)) if place]
+    places = [Path(place) for place in (assets, *environment.get("PATH", "").split(os.pathsep)) if place]
     found: dict[str, Path] = {}
-    for program in _OLDEST:
-        if program in _TOGETHER:
-            continue
-        path = shutil.which(program, path=os.pathsep.join(places))
-        if path and _usable(program, Path(path)):
-            found[program] = Path(path)
     for place in places:
-        paths = {program: Path(place) / program for program in _TOGETHER}
-        if all(os.access(path, os.X_OK) for path in paths.values()):
-            versions = {_usable(program, path) for program, path in paths.items()}
-            if None not in versions and len(versions) == 1:
-                found |= paths
-                break
+        chosen = bool(assets) and place == Path(assets)
+        versions = {
+            program: version
+            for program in _OLDEST
+            if program not in found
+            and os.access(place / program, os.X_OK)
+            and (version := _usable(program, place / program, chosen=chosen)) is not None
+        }
+        together = [versions.get(program) for program in _TOGETHER]
+        for program in versions:
+            if program not in _TOGETHER or (None not in together and len(set(together)) == 1):
+                found[program] = place / program
     return found
 
 
@@ -113,6 +118,7 @@ def ensure(progress: Progress = print_progress, *, only: Iterable[str] | None = 
     if unknown:
         raise BinaryError(f"unknown group {sorted(unknown)}: known are {[group.name for group in GROUPS]}")
     paths = find_outside()
+    _say_what_is_not_used(paths, progress)
     for group in GROUPS:
         missing = [target for target in group.targets if target.program not in paths]
         if not missing:
@@ -124,6 +130,13 @@ def ensure(progress: Progress = print_progress, *, only: Iterable[str] | None = 
             build(group, to_build, folder, progress)
         paths |= {target.program: folder / target.program for target in missing}
     return Binaries(**{field_of(program): paths[program] for program in _OLDEST})
+
+
+def _say_what_is_not_used(paths: Mapping[str, Path], progress: Progress) -> None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    unused = [program for program in _OLDEST if (Path(assets) / program).exists() and program not in paths]
+    if assets and unused:
+        progress(f"not used from KUBEBUILDER_ASSETS={assets}: {', '.join(unused)} (too old, broken or incomplete)")
 
 
 def _refuse_if_never(group: Group, programs: list[str]) -> None:

@@ -43,6 +43,7 @@ def apiserver_flags(layout: Layout, ports: Mapping[str, int], slot: Slot) -> lis
         f"--cert-dir={layout.certificates}",
         f"--service-cluster-ip-range={slot.service_cidr}",
         "--authorization-mode=Node,RBAC",
+        "--allow-privileged",  # as clusters have it: what a namespace may do is for Pod Security to say
         f"--token-auth-file={layout.tokens}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={layout.service_account_public_key}",
@@ -51,6 +52,7 @@ def apiserver_flags(layout: Layout, ports: Mapping[str, int], slot: Slot) -> lis
         f"--audit-log-path={layout.audit_log}",
         "--audit-log-mode=blocking",  # a write is in the log before its client hears of it: counts are exact
         "--audit-log-maxsize=100000",  # MB: never rotated, it is read from the start
+        "--kubelet-preferred-address-types=InternalIP,Hostname",  # the names of simulated nodes resolve nowhere
         # A privileged client of the seeder would otherwise be queued behind its own 20,000 pods.
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",

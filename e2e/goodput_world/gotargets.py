@@ -9,6 +9,8 @@ from goodput_world.gobuild import Group, Target
 _MODULES = Path(__file__).resolve().parent.parent / "world-binaries"
 
 KUBERNETES_VERSION = "v1.36.3"
+PROMETHEUS_VERSION = "3.13.2"
+"""Its Go module calls this v0.313.2."""
 HELM_VERSION = "v4.3.1"
 
 _STRIP = "-s -w"
@@ -37,7 +39,7 @@ GROUPS = (
     Group(
         name="prometheus",
         module=_MODULES / "prometheus",
-        ldflags=_STRIP,
+        ldflags=f"{_STRIP} -X github.com/prometheus/common/version.Version={PROMETHEUS_VERSION}",
         tags="netgo,remove_all_sd,enable_kubernetes_sd",
         targets=(Target("prometheus", "github.com/prometheus/prometheus/cmd/prometheus", 300),),
     ),

@@ -22,12 +22,12 @@ from goodput_world import kubeconfig, watchdog
 from goodput_world.agent.config import NodeConfig
 from goodput_world.audit import AuditLog
 from goodput_world.binaries import Binaries, ensure
-from goodput_world.cluster import Cluster
+from goodput_world.cluster import SYSTEM_NAMESPACE, Cluster
 from goodput_world.controlplane import ControlPlane
 from goodput_world.errors import CommandFailed, WaitTimeout, WorldError
 from goodput_world.gobuild import print_progress
 from goodput_world.nodes import DEFAULT_NODES
-from goodput_world.processes import Process, Watchdog
+from goodput_world.processes import Process, Watchdog, tail_of
 from goodput_world.slots import Slot, claim_slot
 from goodput_world.waiting import wait_for
 
@@ -97,6 +97,8 @@ class World(Cluster):
             kubeconfig=self.control_plane.layout.kubeconfig(kubeconfig.ADMIN),
             scratch=scratch,
         )
+        self.agent_url = ""
+        """The agent's control interface: faults to inject, see agent/control.py; empty without an agent."""
         self.prometheus_url = ""
         """Where this machine reaches Prometheus; empty without one."""
 
@@ -194,13 +196,42 @@ class World(Cluster):
 
         async def all_ready() -> bool:
             agent.raise_if_exited()
+            if not (folder / "agent.json").exists():
+                return False
             nodes = await self.list_objects("nodes")
             return sum(_is_true(node, "Ready") and not node["spec"].get("taints") for node in nodes) >= wanted
 
         try:
             await wait_for(all_ready, what=f"{wanted} simulated nodes Ready", timeout_seconds=_PART_SECONDS)
         except WaitTimeout as error:
-            raise WaitTimeout(f"{error}; the end of {agent.log_path}:\n{agent.tail()}") from error
+            raise WaitTimeout(f"{error}; the end of {agent.log_path}:\n{agent.tail()}\n{self._agent_log()}") from error
+        self.agent_url = json.loads((folder / "agent.json").read_text())["control"]
+
+    def _agent_log(self) -> str:
+        return tail_of(self.directory / "agent" / "agent.log")
+
+    async def inject(self, fault: str, **parameters: str) -> None:
+        """POST a fault to the agent: `inject("nodes/l40s-0/fail")`, `inject("images/pull-fail", image="busybox")`.
+
+        Raises WorldError with the agent's words when it refuses.
+        """
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
+            session.post(f"{self.agent_url}/{fault}", params=parameters) as answer,
+        ):
+            if answer.status >= 300:
+                raise WorldError(f"the agent refused {fault}: HTTP {answer.status}: {await answer.text()}")
+
+    def pod_logs(self, namespace: str, pod_prefix: str = "", container: str = "*") -> str:
+        """What the containers of pods logged, oldest file first, pods that are gone included. Empty when none match."""
+        files = (self.directory / "agent" / "pods").glob(f"{namespace}_{pod_prefix}*/{container}.log")
+        return "".join(
+            path.read_text(errors="replace") for path in sorted(files, key=lambda path: path.stat().st_mtime)
+        )
+
+    async def operator_logs(self) -> str:
+        """What the operator's pods have logged so far, those that are gone included."""
+        return self.pod_logs(SYSTEM_NAMESPACE)
 
     # --- pods of the world -------------------------------------------------------------------------------------------
 
@@ -224,7 +255,7 @@ class World(Cluster):
         try:
             await self.install_chart(_merge(merged, values or {}), timeout_seconds=_PART_SECONDS)
         except CommandFailed as error:
-            raise WorldError(f"{error}\n{await self.describe_pods('goodput-system')}") from error
+            raise WorldError(f"{error}\n{await self.describe_pods(SYSTEM_NAMESPACE)}") from error
 
     async def _wait_available(self, deployment: str, namespace: str) -> None:
         async def available() -> bool:
@@ -241,7 +272,8 @@ class World(Cluster):
         parts = [
             await self.kubectl("get", "pods", "-n", namespace, "-o", "wide"),
             await self.kubectl("get", "events", "-n", namespace, "--sort-by=.lastTimestamp"),
-            self.agent.tail() if self.agent is not None else "",
+            self._agent_log(),
+            *(tail_of(path) for path in (self.directory / "agent" / "pods").glob(f"{namespace}_*/*.log")),
         ]
         return "\n".join(parts)
 
