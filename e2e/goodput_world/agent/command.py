@@ -70,7 +70,7 @@ def resource_value(
     if written is None:
         written = allocatable.get(resource, "0") if kind == "limits" else "0"
     divisor = parse_quantity(reference.get("divisor") or "1") or parse_quantity("1")
-    return str(-int(-parse_quantity(written) // divisor))
+    return str(int((parse_quantity(written) / divisor).to_integral_value(rounding="ROUND_CEILING")))
 
 
 def _from_key(source: Mapping[str, Any], kind: str, lookup: Lookup) -> str | None:

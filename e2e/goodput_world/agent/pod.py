@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.02
 """Changes this close together share one status write."""
 _MOUNT_RETRY_SECONDS = 2.0
+_CONTAINER_SHM_BYTES = 64 * 2**20
+"""What container runtimes give a container that mounts nothing at /dev/shm."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SIM_DIRECTORY = "/run/goodput-sim"
 """Where a container finds what the node offers: plant.json, the admission socket, the programs of its image."""
@@ -115,10 +117,13 @@ class PodRuntime:
             argv = image.resolve(command.bind_to_pod(argv, image, self.pod_ip))
         except ValueError as error:
             raise command.ContainerConfigError(str(error)) from error
+        mounts = self._mounts(spec)
+        if image.engine:
+            env.update(engine_surroundings(self.pod, spec, mounts))
         sandbox = {
             "root": str(self.directory / f"{spec['name']}.root"),
             "hostname": str(self.pod["spec"].get("hostname") or self.pod["metadata"]["name"]),
-            "mounts": self._mounts(spec),
+            "mounts": mounts,
             "host_paths": agent.host_paths,
             "hidden": [str(agent.directory)],
             "workdir": spec.get("workingDir") or "/",
@@ -150,7 +155,7 @@ class PodRuntime:
                 GOODPUT_SIM_ADMIT=f"{SIM_DIRECTORY}/admit.sock",
                 GOODPUT_SIM_GPU=self.node.config.gpu_type,
                 GOODPUT_SIM_GPU_COUNT=str(gpus),
-                GOODPUT_SIM_POD=self.key,
+                POD=self.key,
                 GOODPUT_SIM_SPEED=f"{self.pace.speed:g}",
                 NVIDIA_VISIBLE_DEVICES=",".join(str(index) for index in self.gpu_indices) or "void",
             )
@@ -425,4 +430,29 @@ def gpu_count(container: Mapping[str, Any], resource: str) -> int:
     return whole(limits.get(resource) or 0)
 
 
-RuntimeFactory = Callable[["Node", Mapping[str, Any], str], PodRuntime]
+def engine_surroundings(
+    pod: Mapping[str, Any], container: Mapping[str, Any], mounts: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """What an engine cannot see for itself, since it runs as the user of this machine.
+
+    GOODPUT_SIM_WRITABLE: the mounts it could write as the user and on the root file system that the pod asks for;
+    absent where it could write everywhere. GOODPUT_SIM_SHM_BYTES: the size of its /dev/shm.
+    """
+    values: dict[str, str] = {}
+    own: Mapping[str, Any] = container.get("securityContext") or {}
+    shared: Mapping[str, Any] = pod["spec"].get("securityContext") or {}
+    read_only = bool(own.get("readOnlyRootFilesystem"))
+    if read_only or own.get("runAsNonRoot", shared.get("runAsNonRoot")):
+        writable = [str(mount["path"]) for mount in mounts if not mount["read_only"]]
+        if not read_only:
+            writable.append("/tmp")
+        values["GOODPUT_SIM_WRITABLE"] = ":".join(writable)
+    size: int | None = _CONTAINER_SHM_BYTES
+    for mount in container.get("volumeMounts") or ():
+        if mount["mountPath"].rstrip("/") == "/dev/shm":
+            volume = next(v for v in pod["spec"]["volumes"] if v["name"] == mount["name"])
+            limit = (volume.get("emptyDir") or {}).get("sizeLimit")
+            size = None if limit is None else whole(limit)
+    if size is not None:
+        values["GOODPUT_SIM_SHM_BYTES"] = str(size)
+    return values

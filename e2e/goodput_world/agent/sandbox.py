@@ -175,7 +175,7 @@ def build_root(spec: dict[str, Any]) -> None:
     _system(root, paths)
     _devices(root, paths)
     for path in spec["host_paths"]:
-        if not os.path.exists(root + path) and not _hidden(path, spec["hidden"]):
+        if os.path.exists(path) and not os.path.exists(root + path) and not _hidden(path, spec["hidden"]):
             bind(path, root + path, read_only=True)
     for path in spec["hidden"]:
         for place in (root + path, root + HOST_VIEW + path):
@@ -213,6 +213,10 @@ def enter(pid: int) -> None:
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
     root = os.open(f"/proc/{pid}/root", os.O_RDONLY)
     working = os.open(f"/proc/{pid}/cwd", os.O_RDONLY)
+    with contextlib.suppress(OSError):  # without a hostname of its own it shares ours
+        hostname = os.open(f"/proc/{pid}/ns/uts", os.O_RDONLY)
+        _libc.setns(hostname, _CLONE_NEWUTS)
+        os.close(hostname)
     _check(_libc.setns(namespace, _CLONE_NEWNS), f"enter the container of process {pid}")
     os.fchdir(root)
     os.chroot(".")

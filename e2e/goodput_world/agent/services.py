@@ -136,7 +136,7 @@ class ServiceProxy:
 
     def host_lines(self, namespace: str) -> list[str]:
         """Lines of /etc/hosts that resolve every Service, by its short name within the namespace."""
-        lines = []
+        lines: list[str] = []
         for key in sorted(self.services):
             service = self.services[key]
             name, home = service["metadata"]["name"], service["metadata"]["namespace"]
