@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Strict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from goodput.api.rules import VALIDATIONS, Rule, matches
 from goodput.domain.errors import InvalidObject
+
+
+def _whole_number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
 
 Int = Annotated[int, Strict()]
 Bool = Annotated[bool, Strict()]
@@ -43,7 +56,10 @@ DataKey = Annotated[
 
 
 class ApiModel(BaseModel):
-    """One object of the API. Unset and null mean the same; unknown fields are a newer version's and are ignored."""
+    """One object of the API. Unset and null mean the same, and so do 2 and 2.0, since JSON has one kind of number.
+
+    Unknown fields are a newer version's and are ignored.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -57,9 +73,9 @@ class ApiModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_unset(cls, raw: Any) -> Any:
+    def _as_the_api_server_reads_it(cls, raw: Any) -> Any:
         if isinstance(raw, Mapping):
-            return {key: value for key, value in raw.items() if value is not None}
+            return {key: _whole_number(value) for key, value in raw.items() if value is not None}
         return raw
 
     @model_validator(mode="after")

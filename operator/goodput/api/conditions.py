@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from goodput.api.base import ApiModel, Int
+from goodput.api.rules import ListOf
 from goodput.domain.conditions import Condition as DecidedCondition
 
 _MAX_MESSAGE = 4096
@@ -32,10 +33,8 @@ class Condition(ApiModel):
 
 Conditions = Annotated[
     tuple[Condition, ...],
-    Field(
-        max_length=16,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-    ),
+    Field(max_length=16),
+    ListOf("type"),
 ]
 
 

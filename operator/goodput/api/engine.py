@@ -10,7 +10,7 @@ from pydantic import Field
 
 from goodput.api.base import ApiModel
 from goodput.api.podspec import SecretKeyRef
-from goodput.api.rules import Rule, cel_string, matches
+from goodput.api.rules import ListOf, Rule, cel_string, matches
 
 # Flags that an author may not pass, by the sentence that says what to do instead. vLLM takes `_` for `-`, any unique
 # prefix of a flag, `--flag=value` and `--flag.key value`, so all of these spellings are refused.
@@ -179,7 +179,8 @@ _STARTS_WITH_FLAG = Rule(
 
 _Args = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...],
-    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    Field(max_length=64),
+    ListOf(),
     _STARTS_WITH_FLAG,
     *(_free_of(flags, message) for message, flags in OWNED_FLAGS.items()),
 ]
@@ -247,10 +248,8 @@ class Engine(ApiModel):
     """Further arguments of `vllm serve`, one word each. Flags that Goodput sets are refused. Unset: none."""
     env: Annotated[
         tuple[EnvVar, ...],
-        Field(
-            max_length=64,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        ),
+        Field(max_length=64),
+        ListOf("name"),
     ] = ()
     """Further environment variables of the engine. Unset: none."""
     update: Literal["OnChange", "Automatic"] = "OnChange"

@@ -13,7 +13,7 @@ from goodput.api.engine import Engine
 from goodput.api.modelstatus import ModelStatus
 from goodput.api.podspec import LocalObjectRef
 from goodput.api.quantities import Price, parse_price
-from goodput.api.rules import Rule, cel_string, matches
+from goodput.api.rules import ListOf, Rule, cel_string, matches
 from goodput.api.template import PodTemplate
 
 PVC_SCHEME = "pvc://"
@@ -188,17 +188,16 @@ class ModelSpec(ApiModel):
     """Token for gated and private models. Unset: none."""
     image_pull_secrets: Annotated[
         tuple[LocalObjectRef, ...],
-        Field(
-            max_length=8,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        ),
+        Field(max_length=8),
+        ListOf("name"),
     ] = ()
     """Secrets to pull the engine image with. Unset: none."""
     architecture: ArchitectureConfig | None = None
     """Structure of the model in config.json field names. Unset: looked up in the built-in catalogue."""
     gpu_types: Annotated[
         tuple[LabelName, ...],
-        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        Field(max_length=16),
+        ListOf(""),
     ] = ()
     """GPU types that may be used, such as `l40s`. Unset: any that the cluster has."""
     parallelism: Parallelism | None = None

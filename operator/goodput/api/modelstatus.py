@@ -8,6 +8,7 @@ from pydantic import Field
 
 from goodput.api.base import ApiModel, Int
 from goodput.api.conditions import Conditions
+from goodput.api.rules import ListOf
 
 _Short = Annotated[str, Field(max_length=128)]
 _Text = Annotated[str, Field(max_length=1024)]
@@ -109,13 +110,9 @@ class DecisionStatus(ApiModel):
     """Replicas that the rule asked for before the clamp."""
     clamp: _Short | None = None
     """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour or FreeGPUs."""
-    inputs: Annotated[
-        tuple[DecisionInput, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-    ] = ()
+    inputs: Annotated[tuple[DecisionInput, ...], Field(max_length=32), ListOf()] = ()
     """Numbers that the decision rests on."""
-    rejected: Annotated[
-        tuple[RejectedOption, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-    ] = ()
+    rejected: Annotated[tuple[RejectedOption, ...], Field(max_length=32), ListOf()] = ()
     """Options that were not taken, and why."""
 
 
@@ -139,10 +136,8 @@ class ModelStatus(ApiModel):
     """The SLO in force: a name, or namespace/name where it is another namespace's."""
     pools: Annotated[
         tuple[PoolStatus, ...],
-        Field(
-            max_length=8,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        ),
+        Field(max_length=8),
+        ListOf("name"),
     ] = ()
     """Groups of equal replicas."""
     pool_summary: _Text | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from goodput.api.base import ApiModel, DataKey, Int, ObjectName
-from goodput.api.rules import Rule, matches
+from goodput.api.rules import ListOf, Rule, matches
 
 LabelKey = Annotated[
     str,
@@ -79,9 +79,7 @@ class Toleration(ApiModel):
     )
 
 
-Tolerations = Annotated[
-    tuple[Toleration, ...], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-]
+Tolerations = Annotated[tuple[Toleration, ...], Field(max_length=32), ListOf()]
 
 
 class SelectorRequirement(ApiModel):

@@ -146,6 +146,8 @@ PRICE_RULE = Rule(
 
 def _integer_or_string(value: Any) -> Any:
     """As x-kubernetes-int-or-string reads it: no floats, no booleans. Kept as text, which loses nothing."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON has one kind of number
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise PydanticCustomError("int_or_string", "must be a string or a whole number; put decimals in quotes")
     return str(value)

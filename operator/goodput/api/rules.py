@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -68,3 +69,36 @@ def matches(pattern: str, message: str) -> Rule:
         message=message,
         holds=lambda value: compiled.fullmatch(value) is not None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """How the API server merges a list, and what it therefore refuses twice.
+
+    `ListOf()` is replaced as a whole, `ListOf("")` is a set, `ListOf("name")` is a map by that field.
+    """
+
+    key: str | None = None
+
+    def check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The items; PydanticCustomError names the first that was there before."""
+        if self.key is None:
+            return items
+        seen: set[Any] = set()
+        for index, item in enumerate(items):
+            identity = getattr(item, self.key) if self.key else item
+            if identity in seen:
+                message = f"{identity!r} is there twice"
+                raise PydanticCustomError("rule", "{message}", {"message": message, "path": f"[{index}]"})
+            seen.add(identity)
+        return items
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        json_schema = handler(schema)
+        json_schema["x-kubernetes-list-type"] = {None: "atomic", "": "set"}.get(self.key, "map")
+        if self.key:
+            json_schema["x-kubernetes-list-map-keys"] = [to_camel(self.key)]
+        return json_schema

@@ -26,6 +26,16 @@ _YAML_HEADER = "# Generated from operator/goodput/api by scripts/generate; do no
 # Keys of JSON Schema that the API server refuses or drops.
 _DROPPED = ("title", "$defs", "discriminator", "examples", "deprecated", "writeOnly", "readOnly")
 
+# Keys that a structural schema of ours may hold.
+_KEYS = frozenset(
+    (
+        *("type", "description", "default", "enum", "format", "pattern", "required", "properties", "items"),
+        *("additionalProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength"),
+        *("maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "anyOf", "not", PRESERVE, VALIDATIONS),
+        *("x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -87,6 +97,8 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None 
         del node["default"]
     if "type" not in node and PRESERVE not in node and "x-kubernetes-int-or-string" not in node:
         raise ValueError(f"no structural form: {json.dumps(schema, default=str)[:200]}")
+    if unknown := node.keys() - _KEYS:
+        raise ValueError(f"no structural form for {sorted(unknown)}: {json.dumps(schema, default=str)[:200]}")
     if "description" in node:
         node["description"] = " ".join(str(node["description"]).split())
     return node

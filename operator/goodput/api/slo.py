@@ -9,7 +9,7 @@ from pydantic import Field
 from goodput.api.base import ApiModel, ApiObject, Int
 from goodput.api.conditions import Conditions
 from goodput.api.quantities import Duration, Percent, parse_duration_seconds, parse_percent
-from goodput.api.rules import Rule, matches
+from goodput.api.rules import ListOf, Rule, matches
 
 ANY_NAMESPACE = "*"
 
@@ -36,7 +36,8 @@ class SLOSpec(ApiModel):
     """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown."""
     allowed_namespaces: Annotated[
         tuple[_AllowedNamespace, ...],
-        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "set"}),
+        Field(max_length=256),
+        ListOf(""),
     ] = ()
     """Namespaces whose Models may use this SLO beside its own; `"*"` is all. Unset: only its own namespace."""
 

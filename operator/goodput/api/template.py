@@ -10,7 +10,7 @@ from pydantic import Field
 from goodput.api.base import ApiModel, Bool, LabelName, ObjectName
 from goodput.api.podspec import Affinity, LabelValue, Tolerations
 from goodput.api.quantities import KubeQuantity, parse_quantity
-from goodput.api.rules import Rule, cel_string, matches
+from goodput.api.rules import ListOf, Rule, cel_string, matches
 
 # Prefixes of label and annotation keys by which Goodput and Kubernetes steer pods, with all their subdomains.
 OWNED_DOMAINS = ("goodput.dev", "kubernetes.io", "k8s.io")
@@ -218,18 +218,14 @@ class PodTemplate(ApiModel):
     """PriorityClass of the pods. Unset: the cluster's default."""
     volumes: Annotated[
         tuple[Volume, ...],
-        Field(
-            max_length=16,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-        ),
+        Field(max_length=16),
+        ListOf("name"),
     ] = ()
     """Further volumes. Unset: none."""
     volume_mounts: Annotated[
         tuple[VolumeMount, ...],
-        Field(
-            max_length=16,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
-        ),
+        Field(max_length=16),
+        ListOf("mount_path"),
     ] = ()
     """Where the engine container sees them. Unset: nowhere."""
 

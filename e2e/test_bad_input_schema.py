@@ -1,0 +1,119 @@
+"""What the API server does with wrong and with right manifests, by the schemas and rules of our CRDs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from kubernetes.client import ApiClient
+from tests.data.bad_manifests.table import Row, rows
+
+from goodput.api.kinds import KINDS
+from goodput.api.schema import object_schema, unknown_fields
+from goodput.domain.errors import InvalidObject
+from goodput_world.cluster import REPOSITORY, Cluster
+
+_KINDS = {kind.kind: kind for kind in KINDS}
+_SCHEMAS = {kind.kind: object_schema(kind) for kind in KINDS}
+_EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+
+
+class Server:
+    """Dry-run creations as kubectl sends them: strict about unknown fields, YAML as the user wrote it."""
+
+    def __init__(self, api: ApiClient, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    def create(self, manifest: str) -> tuple[int, dict[str, Any]]:
+        """HTTP status and answer; nothing is stored."""
+        raw = yaml.safe_load(manifest)
+        kind = _KINDS[raw["kind"]]
+        where = f"/namespaces/{raw['metadata'].get('namespace', self._namespace)}" if kind.namespaced else ""
+        _, url, headers, body, *_ = self._api.param_serialize(
+            "POST",
+            f"/apis/{kind.group}/{kind.version}{where}/{kind.plural}",
+            query_params=[("dryRun", "All"), ("fieldValidation", "Strict")],
+            header_params={"Content-Type": "application/yaml", "Accept": "application/json"},
+            body=manifest,
+            auth_settings=["BearerToken"],
+        )
+        response = self._api.call_api("POST", url, headers, body)
+        return response.status, json.loads(response.read())
+
+
+@pytest.fixture(scope="module")
+def any_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The embedded world, or the cluster that KUBECONFIG names: schemas need no nodes."""
+    found: Cluster = request.getfixturevalue("cluster" if os.environ.get("E2E_CLUSTER") == "existing" else "world")
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server(any_cluster: Cluster) -> AsyncIterator[Server]:
+    """Its API server, with our CRDs and an empty namespace."""
+    await any_cluster.install_crds()
+    name = f"e2e-schema-{os.getpid()}"
+    await any_cluster.kubectl("create", "namespace", name)
+    yield Server(any_cluster.api, name)
+    await any_cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def _causes(answer: dict[str, Any]) -> list[dict[str, str]]:
+    causes: list[dict[str, str]] = answer.get("details", {}).get("causes", [])
+    return causes
+
+
+@pytest.mark.parametrize("row", rows("apiserver"), ids=lambda row: row.name)
+async def test_the_api_server_refuses_it(row: Row, server: Server) -> None:
+    """The HTTP status is exact, the field is named, and the message says what a right value looks like."""
+    status, answer = await asyncio.to_thread(server.create, row.manifest)
+    assert status == row.expect["status"], answer
+    field, message = row.expect["field"], row.expect["message"]
+    if status == 400:  # strict decoding names fields in its message only
+        assert f'unknown field "{field}"' in answer["message"]
+        return
+    named = [cause["message"] for cause in _causes(answer) if cause.get("field") == field]
+    assert any(message in text for text in named), _causes(answer)
+
+
+@pytest.mark.parametrize("row", rows("apiserver"), ids=lambda row: row.name)
+def test_python_refuses_it_too(row: Row) -> None:
+    """Files read offline are held to the rules of the API server: the same manifest is refused, for the same field."""
+    raw = row.object
+    kind = _KINDS[raw["kind"]]
+    unknown = list(unknown_fields(raw, _SCHEMAS[kind.kind]))
+    if row.expect["status"] == 400:
+        assert unknown == [row.expect["field"]]
+        return
+    if unknown:
+        return
+    with pytest.raises(InvalidObject) as refused:
+        kind.model.parse(raw)
+    assert refused.value.field
+
+
+@pytest.mark.parametrize("path", _EXAMPLES, ids=lambda path: path.stem)
+async def test_examples_are_accepted(path: Path, server: Server) -> None:
+    """Every example is taken as it is, and reads back in Python with the defaults that the API server filled in."""
+    raw = yaml.safe_load(path.read_text())
+    raw["metadata"]["name"] = "example-under-another-name"  # the cluster may have the example itself
+    status, answer = await asyncio.to_thread(server.create, yaml.safe_dump(raw))
+    assert status == 201, answer
+    model = _KINDS[raw["kind"]].model
+    assert model.parse(answer).spec == model.parse(raw).spec  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("row", rows("condition"), ids=lambda row: row.name)
+async def test_what_a_schema_cannot_know_is_accepted(row: Row, server: Server) -> None:
+    """A mistake that only the operator can see passes the API server: its condition is asserted elsewhere."""
+    for manifest in [row.manifest, *[text for text in row.beside.split("---\n") if "goodput.dev" in text]]:
+        status, answer = await asyncio.to_thread(server.create, manifest)
+        assert status == 201, answer
