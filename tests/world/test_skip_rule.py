@@ -1,0 +1,54 @@
+"""The rule of the root conftest: a skip without a reason in tests/skips.txt fails the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SUITE = """
+import pytest
+
+def test_runs():
+    assert True
+
+@pytest.mark.skip(reason="no hardware")
+def test_skipped():
+    assert False
+
+@pytest.mark.xfail(reason="known")
+def test_expected_failure():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("skips", "arguments", "status"),
+    [
+        pytest.param("", ["--fail-on-skip"], 1, id="unexplained"),
+        pytest.param("test_suite.py::test_skipped: needs a GPU\n", ["--fail-on-skip"], 0, id="explained"),
+        pytest.param("", [], 0, id="not-asked"),
+        pytest.param("test_suite.py::test_skipped\n", ["--fail-on-skip"], 4, id="no-reason-given"),
+    ],
+)
+def test_a_skip_fails_the_run_unless_it_is_explained(
+    tmp_path: Path, skips: str, arguments: list[str], status: int
+) -> None:
+    """Exit status of pytest: 0 passed, 1 failed, 4 wrong use. An expected failure is no skip."""
+    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "skips.txt").write_text(skips)
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, "test_suite.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    assert ("skipped without a reason" in ran.stdout) == (status == 1)
