@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from goodput.decide.bounds import Shared
+from goodput.decide.model import Fleet, decide_model
 from goodput.decide.policy import Policy
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
@@ -15,5 +17,17 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     """Plan of every Model of `snapshot` at `now` (Unix seconds), sorted by key.
 
     Pure and deterministic: equal arguments give an equal plan. Models without an entry in `memory` start from priors.
+    Models share free GPUs and what a namespace may spend in the order of their keys.
     """
-    raise NotImplementedError
+    gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
+    supply = {there.type: there for there in snapshot.supply}
+    models = sorted(snapshot.models, key=lambda view: view.intent.key)
+    fleet = Fleet(
+        gpus=gpus,
+        supply=supply,
+        shared=Shared.of(models, gpus, supply),
+        policy=policy,
+        now=now,
+        telemetry_error=snapshot.telemetry_error,
+    )
+    return Plan(models=tuple(decide_model(view, memory.get(view.intent.key), fleet) for view in models))

@@ -11,33 +11,39 @@ class Policy:
 
     tick_seconds: float = 10.0  # between two decisions
     scrape_seconds: float = 15.0  # between two scrapes of one pod
-    # The slow estimate of demand: long enough to average Poisson noise, short enough to follow a ramp.
-    demand_window_seconds: float = 75.0
-    # The fast estimate acts alone only when it exceeds the slow one by this many standard errors (Poisson).
+    # The slow estimate of demand, in scrape intervals: long enough to average Poisson noise, short enough for a ramp.
+    slow_intervals: int = 5
+    trend_intervals: int = 8  # intervals to which a trend is fitted
+    # The fast estimate acts alone only when it exceeds what went before by this many standard errors (Poisson).
     fast_sigmas: float = 2.5
+    # A trend counts when its slope exceeds this many standard errors: it moves the forecast over a whole horizon.
+    trend_sigmas: float = 3.0
     attainment_window_seconds: float = 600.0
-    # Longest history of samples; older ones are dropped.
-    memory_window_seconds: float = 1800.0
+    memory_window_seconds: float = 1800.0  # longest history of samples
     cooldown_seconds: float = 120.0  # least time for which load must leave room before replicas fall
     headroom: float = 0.10  # share of the load kept free when replicas fall
     # Demand over a start-up horizon may grow by this before experience says otherwise (p90 of max-ratios).
     prior_max_ratio: float = 1.25
     prior_horizons: int = 20  # horizons seen until the prior has no weight
     max_ratio_quantile: float = 0.9
-    trend_sigmas: float = 2.0  # a trend counts when its slope exceeds this many standard errors
     scheduling_seconds: float = 3.0  # from the patched Deployment to a bound pod
     startup_prior_seconds: float = 60.0  # start-up of a small model before one was seen
-    # Weights load at about this rate (object storage to GPU), for the start-up prior of large models.
+    # Weights load at about this rate (store to GPU), for the start-up prior of large models.
     load_bytes_per_second: float = 1.0e9
     drain_prior_seconds: float = 30.0  # p95 of the drain of a replica before requests were seen
     stale_scrapes: float = 3.0  # a scrape older than this many intervals is stale
+    miss_window_seconds: float = 90.0  # window in which certain misses act
     trim_seconds: float = 120.0  # least time between two steps of the slow trim
+    # Below this share of believed capacity, misses are not for lack of replicas.
+    explained_utilisation: float = 0.35
     correction_min: float = 0.5
     correction_max: float = 2.0
     correction_halflife_seconds: float = 120.0
-    # Lengths assumed until metrics speak: those of a public conversation trace.
+    warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
+    # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
     prior_input_tokens: float = 1155.0
     prior_output_tokens: float = 211.0
+    prior_requests: float = 50.0
     # Chart-wide limits per namespace; None: none.
     max_gpus_per_namespace: int | None = None
     max_cost_per_hour_per_namespace: float | None = None

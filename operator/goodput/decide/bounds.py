@@ -1,0 +1,162 @@
+"""Limits of a number of replicas: the author's, the chart's and the GPUs that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from goodput.decide.policy import Policy
+from goodput.domain.decision import Clamp
+from goodput.domain.intent import GpuType, ModelIntent
+from goodput.domain.observed import GpuSupply, ModelView, PodState, PoolView
+from goodput.domain.plan import Placement
+
+
+@dataclass(slots=True)
+class Shared:
+    """GPUs and money that Models share within one tick; Models take from it in the order of their keys."""
+
+    free: dict[str, int] = field(default_factory=dict)
+    # Per namespace, by all its Models: what runs, replaced by what is decided as the tick goes on.
+    gpus: dict[str, int] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, models: Iterable[ModelView], gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]) -> Shared:
+        """What is free, and what every namespace holds now."""
+        shared = cls(free={name: there.free for name, there in supply.items()})
+        for view in models:
+            namespace = view.intent.key.namespace
+            held, cost = _held(view.pool, gpus)
+            shared.gpus[namespace] = shared.gpus.get(namespace, 0) + held
+            shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost
+        return shared
+
+
+def _held(pool: PoolView, gpus: Mapping[str, GpuType]) -> tuple[int, float]:
+    """GPUs and cost per hour of what a pool asks for now."""
+    if not pool.exists:
+        return 0, 0.0
+    held = pool.spec_replicas * pool.tensor_parallel * pool.pipeline_parallel
+    gpu = gpus.get(pool.gpu_type)
+    return held, held * (gpu.price_per_hour or 0.0) if gpu is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A number within its limits, and the limit that moved it."""
+
+    replicas: int
+    clamp: Clamp = Clamp.NONE
+    message: str = ""
+
+
+def placed_replicas(pool: PoolView, gpu_type: str) -> int:
+    """Replicas that hold GPUs of this type already."""
+    if pool.gpu_type != gpu_type:
+        return 0
+    return sum(1 for pod in pool.pods if pod.node is not None and pod.state is not PodState.TERMINATING)
+
+
+def bound(
+    wanted: int,
+    intent: ModelIntent,
+    placement: Placement,
+    pool: PoolView,
+    shared: Shared,
+    gpus: Mapping[str, GpuType],
+    policy: Policy,
+) -> Bounded:
+    """`wanted` within every limit. Never below minReplicas; limits on count, cost and GPUs beat the SLO.
+
+    GPUs that are missing never lower what is asked for already: its Pending pods are reported instead.
+    """
+    result = Bounded(wanted)
+    if wanted < intent.min_replicas:
+        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"minReplicas is {intent.min_replicas}")
+    for limit, clamp, message in _limits(intent, placement, pool, shared, gpus, policy):
+        if result.replicas > limit:
+            result = Bounded(limit, clamp, f"{message}, {wanted - limit} fewer than wanted")
+    if result.replicas < intent.min_replicas:
+        # minReplicas is a promise of the author: it stands above caps, and its pods may stay Pending.
+        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"minReplicas is {intent.min_replicas}")
+    return result
+
+
+def _limits(
+    intent: ModelIntent,
+    placement: Placement,
+    pool: PoolView,
+    shared: Shared,
+    gpus_by_name: Mapping[str, GpuType],
+    policy: Policy,
+) -> list[tuple[int, Clamp, str]]:
+    gpus = placement.gpus
+    namespace = intent.key.namespace
+    own_gpus, own_cost = _held(pool, gpus_by_name)
+    limits: list[tuple[int, Clamp, str]] = []
+    if intent.max_replicas is not None:
+        limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"maxReplicas is {intent.max_replicas}"))
+    price = placement.price_per_hour
+    if price:
+        if intent.max_cost_per_hour is not None:
+            affordable = int(intent.max_cost_per_hour / price + 1e-9)
+            limits.append(
+                (
+                    affordable,
+                    Clamp.MAX_COST,
+                    f"maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas at {price:.2f} $/h",
+                )
+            )
+        if policy.max_cost_per_hour_per_namespace is not None:
+            left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
+            affordable = max(0, int(left / price + 1e-9))
+            limits.append(
+                (
+                    affordable,
+                    Clamp.MAX_COST,
+                    f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h,"
+                    f" {max(0.0, left):.2f} $ of it are left for {affordable} replicas",
+                )
+            )
+    if policy.max_gpus_per_namespace is not None:
+        left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
+        limits.append(
+            (
+                left_gpus // gpus,
+                Clamp.GPUS,
+                f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
+            )
+        )
+    free = shared.free.get(placement.gpu_type)
+    if free is not None:
+        here = placed_replicas(pool, placement.gpu_type)
+        possible = max(here + free // gpus, pool.spec_replicas if pool.gpu_type == placement.gpu_type else 0)
+        limits.append(
+            (
+                possible,
+                Clamp.GPUS,
+                f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas",
+            )
+        )
+    return limits
+
+
+def take(
+    replicas: int,
+    intent: ModelIntent,
+    placement: Placement,
+    pool: PoolView,
+    shared: Shared,
+    gpus: Mapping[str, GpuType],
+) -> None:
+    """Take what `replicas` need from what is shared, so that the next Model sees what is left."""
+    namespace = intent.key.namespace
+    own_gpus, own_cost = _held(pool, gpus)
+    shared.gpus[namespace] = shared.gpus.get(namespace, 0) + replicas * placement.gpus - own_gpus
+    cost = replicas * (placement.price_per_hour or 0.0)
+    shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost - own_cost
+    free = shared.free.get(placement.gpu_type)
+    if free is not None:
+        more = max(0, replicas - placed_replicas(pool, placement.gpu_type)) * placement.gpus
+        shared.free[placement.gpu_type] = max(0, free - more)

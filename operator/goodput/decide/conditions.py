@@ -1,0 +1,210 @@
+"""Conditions of a Model from what was seen and decided, in one order, each with a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goodput.decide.placement import Placed
+from goodput.decide.telemetry import Reading
+from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
+from goodput.domain.decision import Clamp, Decision
+from goodput.domain.intent import RoutingMode
+from goodput.domain.observed import ModelView, PodState, PodView
+from goodput.domain.plan import Figures
+
+_TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+# The order of severity: the first that any failed pod shows is reported.
+_TROUBLES: tuple[tuple[str, ConditionReason], ...] = (
+    ("ImagePull", ConditionReason.IMAGE_PULL_FAILED),
+    ("InvalidImageName", ConditionReason.IMAGE_PULL_FAILED),
+    ("OOMKilled", ConditionReason.OUT_OF_MEMORY),
+    ("CreateContainerConfigError", ConditionReason.SECRET_NOT_FOUND),
+    ("CrashLoopBackOff", ConditionReason.CRASH_LOOP),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What conditions are made of."""
+
+    view: ModelView
+    reading: Reading
+    placed: Placed
+    decision: Decision
+    clamp_message: str
+    figures: Figures
+    feasible: bool
+    idle_good: float  # share of requests that an idle replica serves within the SLO
+    failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
+
+
+def conditions(findings: Findings) -> tuple[Condition, ...]:
+    """Ready, Reconciling, Stalled, SLOMet, MetricsFresh, Placed; those of the Model's own problems win."""
+    found = {
+        ConditionType.READY: _ready(findings),
+        ConditionType.RECONCILING: _reconciling(findings),
+        ConditionType.STALLED: _stalled(findings),
+        ConditionType.SLO_MET: _slo_met(findings),
+        ConditionType.METRICS_FRESH: _metrics(findings),
+        ConditionType.PLACED: _placed(findings),
+    }
+    for problem in findings.view.intent.problems:
+        positive = problem.type in (ConditionType.STALLED, ConditionType.UPDATE_AVAILABLE, ConditionType.RECONCILING)
+        if problem.fatal or problem.type not in found:
+            found[problem.type] = Condition(
+                problem.type, _TRUE if positive else _FALSE, problem.reason, problem.message
+            )
+        else:
+            status = _TRUE if positive else found[problem.type].status
+            found[problem.type] = Condition(problem.type, status, problem.reason, problem.message)
+    return tuple(found.values())
+
+
+def trouble_reason(pod: PodView) -> ConditionReason:
+    """Reason of a failed pod, from the kubelet's own words."""
+    for part, reason in _TROUBLES:
+        if part in pod.trouble:
+            if reason is ConditionReason.SECRET_NOT_FOUND and "configmap" in pod.trouble_message.lower():
+                return ConditionReason.CONFIGMAP_NOT_FOUND
+            return reason
+    return ConditionReason.CRASH_LOOP
+
+
+def _ready(findings: Findings) -> Condition:
+    view = findings.view
+    pool = view.pool
+    ready = pool.count(PodState.READY)
+    if not ready:
+        starting = pool.count(PodState.PENDING, PodState.STARTING)
+        reason = ConditionReason.STARTING if starting else ConditionReason.NO_REPLICA_READY
+        return Condition(ConditionType.READY, _FALSE, reason, f"0 of {pool.spec_replicas} replicas are ready")
+    if view.intent.routing is RoutingMode.ROUTER and not view.router.count(PodState.READY):
+        message = f"{ready} replicas are ready, but no router pod is"
+        return Condition(ConditionType.READY, _FALSE, ConditionReason.ROUTER_NOT_READY, message)
+    return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, f"{ready} replicas serve")
+
+
+def _reconciling(findings: Findings) -> Condition:
+    view, decision = findings.view, findings.decision
+    pool = view.pool
+    kind = ConditionType.RECONCILING
+    if not pool.exists:
+        if findings.placed.placement is None:
+            return Condition(kind, _FALSE, ConditionReason.SETTLED, "nothing can be placed yet")
+        return Condition(kind, _TRUE, ConditionReason.FIRST_SEEN, "the first replicas are being created")
+    if pool.rolling_out:
+        return Condition(kind, _TRUE, ConditionReason.ROLLING_OUT, "pods of a new revision replace the old ones")
+    ready = pool.count(PodState.READY)
+    if decision.to_replicas != pool.spec_replicas or ready != pool.spec_replicas:
+        return Condition(kind, _TRUE, ConditionReason.SCALING, f"{ready} of {decision.to_replicas} replicas are ready")
+    return Condition(kind, _FALSE, ConditionReason.SETTLED, f"{ready} replicas run as decided")
+
+
+def _stalled(findings: Findings) -> Condition:
+    view = findings.view
+    kind = ConditionType.STALLED
+    fatal = [problem for problem in view.intent.problems if problem.fatal]
+    if fatal:
+        return Condition(kind, _TRUE, fatal[0].reason, fatal[0].message)
+    if view.intent.paused:
+        message = "spec.paused is true: nothing is written until it is false again"
+        return Condition(kind, _TRUE, ConditionReason.PAUSED, message)
+    if view.pool.foreign_scaler:
+        message = (
+            f"{view.pool.foreign_scaler} also writes the replicas of this Deployment: remove it;"
+            f" until then the number that runs ({view.pool.spec_replicas}) is kept"
+        )
+        return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
+    if findings.placed.placement is None and findings.placed.stalled:
+        return Condition(kind, _TRUE, findings.placed.reason, findings.placed.message)
+    failed = [pod for pod in view.pool.pods if pod.state is PodState.FAILED]
+    if failed:
+        worst = min(failed, key=lambda pod: (_severity(pod), pod.name))
+        reason = trouble_reason(worst)
+        message = f"{len(failed)} of {len(view.pool.pods)} pods fail, {worst.name}: {worst.trouble or 'restarts'}"
+        if worst.trouble_message:
+            message += f" ({worst.trouble_message[:200]})"
+        if view.pool.rolling_out and all(pod.revision == view.pool.revision for pod in failed):
+            message = f"the new revision does not get ready, old pods serve on: {message}"
+            reason = ConditionReason.ROLLOUT_BLOCKED
+        return Condition(kind, _TRUE, reason, message)
+    return Condition(kind, _FALSE, ConditionReason.NOT_STALLED, "nothing stands in the way")
+
+
+def _severity(pod: PodView) -> int:
+    for index, (part, _) in enumerate(_TROUBLES):
+        if part in pod.trouble:
+            return index
+    return len(_TROUBLES)
+
+
+def _slo_met(findings: Findings) -> Condition:
+    kind = ConditionType.SLO_MET
+    objective = findings.view.intent.objective
+    figures = findings.figures
+    if objective is None:
+        return Condition(kind, _UNKNOWN, ConditionReason.TOO_FEW_REQUESTS, "the SLO was never seen")
+    lower, upper = figures.attainment_lower, figures.attainment_upper
+    wanted = objective.attainment
+    if lower is None or upper is None:
+        status, reason = _UNKNOWN, ConditionReason.TOO_FEW_REQUESTS
+        text = f"{figures.attainment_requests} requests in the window, the SLO asks for {objective.min_requests}"
+    else:
+        text = f"{lower:.1%} to {upper:.1%} of {figures.attainment_requests} requests met the SLO of {wanted:.1%}"
+        if upper < wanted:
+            status, reason = _FALSE, ConditionReason.MISSING_OBJECTIVE
+        elif lower >= wanted:
+            status, reason = _TRUE, ConditionReason.MEETING
+        else:
+            status, reason = _UNKNOWN, ConditionReason.UNDECIDED
+    if findings.failing:
+        return Condition(kind, _FALSE, ConditionReason.FAILING, f"{findings.failing}; {text}")
+    if not findings.feasible and status is not _TRUE:
+        text = (
+            f"an idle replica is expected to serve {findings.idle_good:.0%} of requests within the SLO, it asks for"
+            f" {wanted:.1%}: more replicas cannot mend that; {text}"
+        )
+        return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
+    capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS)
+    if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
+        return Condition(
+            kind, status if status is not _TRUE else _TRUE, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}"
+        )
+    return Condition(kind, status, reason, text)
+
+
+def _metrics(findings: Findings) -> Condition:
+    reading = findings.reading
+    kind = ConditionType.METRICS_FRESH
+    if reading.problem is not None and not (
+        reading.nothing_to_measure and reading.problem is ConditionReason.METRICS_MISSING
+    ):
+        return Condition(kind, _FALSE, reading.problem, reading.message)
+    if reading.nothing_to_measure:
+        return Condition(kind, _UNKNOWN, ConditionReason.NO_PODS, "no pod has been ready for two scrapes yet")
+    return Condition(kind, _TRUE, ConditionReason.FRESH, "every ready pod was scraped lately")
+
+
+def _placed(findings: Findings) -> Condition:
+    kind = ConditionType.PLACED
+    placed = findings.placed
+    if placed.placement is None:
+        return Condition(kind, _FALSE, placed.reason, placed.message)
+    pool = findings.view.pool
+    waiting = [pod for pod in pool.pods if pod.state is PodState.PENDING and "nschedulable" in pod.trouble]
+    if waiting:
+        missing = len(waiting) * placed.placement.gpus
+        message = (
+            f"{len(waiting)} pods are Pending: {missing} GPUs {placed.placement.gpu_type} are missing"
+            f" ({placed.placement.gpus} each)"
+        )
+        return Condition(kind, _FALSE, ConditionReason.INSUFFICIENT_GPUS, message)
+    where = f"{placed.placement.gpus} x {placed.placement.gpu_type} a replica"
+    price = placed.placement.price_per_hour
+    if price is None:
+        message = f"{where}; its price is unknown: set GPUType.spec.pricePerHour"
+        return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, message)
+    if placed.reason is ConditionReason.PRICE_UNKNOWN:
+        return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}; {placed.message}")
+    assumed = " (assumed list price)" if placed.placement.price_assumed else ""
+    return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}")

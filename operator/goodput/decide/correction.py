@@ -1,0 +1,87 @@
+"""What live residuals teach about a replica: its true over its believed speed, and a trim where misses stay.
+
+The speed comes from inter-token times, which are continuous, not from attainment, which is a cliff. The trim is the
+slow answer to what the speed cannot see (uneven routing, bursts): it lowers believed capacity a step at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goodput.decide.history import Attainment
+from goodput.decide.policy import Policy
+from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.domain.memory import LoopMemory
+from goodput.perfmodel import Lengths, Shape, observed_speed
+
+# Fewer inter-token times than this say nothing about a step.
+_LEAST_TOKENS = 100.0
+_CERTAIN_STEP = 0.92
+_UNDECIDED_STEP = 0.97
+_LEAST_TRIM = 0.6
+_LEAST_UNDECIDED_TRIM = 0.88
+# Trim given back per trim interval in which the objective certainly held at a real load.
+_RECOVERY = 1.02
+_RECOVERY_UTILISATION = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Means over the ready replicas since the last look."""
+
+    itl_seconds: float | None
+    itl_count: float
+    running: float
+    ready: int
+    rps: float
+    seconds: float
+    warm: bool  # no pod turned ready just now, and no roll-out is under way
+
+
+def speed(
+    memory: LoopMemory,
+    arch: Architecture,
+    gpu: GpuType,
+    shape: Shape,
+    lengths: Lengths,
+    observation: Observation,
+    policy: Policy,
+) -> float:
+    """`correction` after one more observation."""
+    seen = observation
+    if not seen.warm or seen.itl_seconds is None or seen.itl_count < _LEAST_TOKENS or not seen.ready:
+        return memory.correction
+    batch = seen.running / seen.ready
+    if batch < 1.0 or seen.itl_seconds <= 0.0:
+        return memory.correction
+    found = observed_speed(
+        arch, gpu, shape, lengths, batch=batch, rps=seen.rps / seen.ready, itl_seconds=seen.itl_seconds
+    )
+    found = min(policy.correction_max, max(policy.correction_min, found))
+    weight = 1.0 - 0.5 ** (seen.seconds / policy.correction_halflife_seconds)
+    return float(round(memory.correction + weight * (found - memory.correction), 4))
+
+
+def trim(
+    memory: LoopMemory,
+    recent: Attainment,
+    objective: Objective,
+    utilisation: float,
+    *,
+    certain: bool,
+    settled: bool,
+    now: float,
+    policy: Policy,
+) -> tuple[float, float]:
+    """(`trim`, `trimmed_at`) at `now`: one step per interval, and only while nothing is starting or rolling out."""
+    if not settled or recent.lower is None or recent.upper is None:
+        return memory.trim, memory.trimmed_at
+    if now - memory.trimmed_at < (policy.miss_window_seconds if certain else policy.trim_seconds):
+        return memory.trim, memory.trimmed_at
+    if certain:
+        return max(_LEAST_TRIM, memory.trim * _CERTAIN_STEP), now
+    if recent.lower < objective.attainment <= recent.upper and utilisation >= policy.explained_utilisation:
+        return min(memory.trim, max(_LEAST_UNDECIDED_TRIM, memory.trim * _UNDECIDED_STEP)), now
+    if recent.lower >= objective.attainment and utilisation >= _RECOVERY_UTILISATION and memory.trim < 1.0:
+        return min(1.0, memory.trim * _RECOVERY), now
+    return memory.trim, memory.trimmed_at

@@ -1,0 +1,136 @@
+"""Offered load from samples: a slow average, a fast estimate guarded against noise, and a trend where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from goodput.decide.policy import Policy
+from goodput.domain.memory import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Offered load in requests/s. `slope` is its growth per second, 0 where no trend is significant."""
+
+    rps: float
+    slow_rps: float
+    fast_rps: float
+    slope: float
+    source: str  # average, step or trend
+    intervals: int  # scrape intervals that were seen
+
+
+def intervals(
+    samples: tuple[Sample, ...], tail: tuple[tuple[float, float], ...], end: float, policy: Policy
+) -> list[float]:
+    """Requests in each of the last scrape intervals before `end`, newest first; only those seen in full.
+
+    A sample is spread evenly over its own interval. Router pods are scraped at different instants: the last rate of
+    each fills the time up to `end` (`tail`).
+    """
+    width = policy.scrape_seconds
+    wanted = policy.trend_intervals
+    bins = [0.0] * wanted
+    earliest = end
+    horizon = end - wanted * width
+    for sample in reversed(samples):
+        seconds = sample.seconds
+        if seconds <= 0.0:
+            continue
+        stop = sample.at
+        start = stop - seconds
+        if stop < horizon:
+            earliest = min(earliest, stop)
+            break
+        earliest = min(earliest, start)
+        if sample.offered:
+            _spread(bins, end, width, start, stop, sample.offered / seconds)
+    for scraped_at, rate in tail:
+        if rate and scraped_at < end:
+            _spread(bins, end, width, scraped_at, end, rate)
+    seen = int((end - earliest) / width + 0.2)
+    return bins[: min(seen, wanted)]
+
+
+def _spread(bins: list[float], end: float, width: float, start: float, stop: float, rate: float) -> None:
+    first = max(0, int((end - stop) / width))
+    last = min(len(bins) - 1, int((end - start) / width))
+    for index in range(first, last + 1):
+        top = end - index * width
+        overlap = min(stop, top) - max(start, top - width)
+        if overlap > 0.0:
+            bins[index] += overlap * rate
+
+
+def estimate(counts: list[float], policy: Policy) -> Demand | None:
+    """Demand from requests per scrape interval, newest first; None before one interval was seen."""
+    if not counts:
+        return None
+    width = policy.scrape_seconds
+    slow_counts = counts[: policy.slow_intervals]
+    slow = sum(slow_counts) / (len(slow_counts) * width)
+    fast = counts[0] / width
+    step = _step(counts, policy)
+    if step is not None:
+        return Demand(step, slow, fast, 0.0, "step", len(counts))
+    trend = _trend(counts, policy)
+    if trend is not None:
+        level, slope = trend
+        return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts))
+    return Demand(slow, slow, fast, 0.0, "average", len(counts))
+
+
+def _step(counts: list[float], policy: Policy) -> float | None:
+    """Rate of the newest one or two intervals if it exceeds what went before by more than noise would."""
+    found = None
+    for recent in (2, 1):
+        before = counts[recent : recent + policy.slow_intervals]
+        if len(before) < 2 or len(counts) < recent:
+            continue
+        mean = sum(before) / len(before)
+        expected = mean * recent
+        got = sum(counts[:recent])
+        # Poisson: both sides vary like their counts; at least one request of noise.
+        noise = sqrt(max(1.0, expected) * (1.0 + recent / len(before)))
+        if got > expected + policy.fast_sigmas * noise:
+            rate = got / (recent * policy.scrape_seconds)
+            found = rate if found is None else max(found, rate)
+    return found
+
+
+def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
+    """(level now, slope) of a straight line through the intervals, where it is significant and no step fits better."""
+    number = len(counts)
+    if number < policy.slow_intervals:
+        return None
+    width = policy.scrape_seconds
+    centre = (number - 1) / 2.0
+    mean = sum(counts) / number
+    # Time runs against the index: the newest interval comes first.
+    moment = sum((centre - index) * count for index, count in enumerate(counts))
+    spread = number * (number * number - 1) / 12.0
+    slope = moment / spread  # requests per interval, per interval
+    residual = sum((count - mean - slope * (centre - index)) ** 2 for index, count in enumerate(counts))
+    variance = max(1.0, mean, residual / (number - 2))
+    if abs(slope) < policy.trend_sigmas * sqrt(variance / spread):
+        return None
+    if _best_step_residual(counts) < residual:
+        return None
+    # The line is known at the middle of each interval; now is half an interval after the newest middle.
+    level = mean + slope * (centre + 0.5)
+    return level / width, slope / (width * width)
+
+
+def _best_step_residual(counts: list[float]) -> float:
+    """Sum of squares that is left by the best two constant levels."""
+    number = len(counts)
+    total = sum(counts)
+    squares = sum(count * count for count in counts)
+    best = squares
+    head = 0.0
+    for split in range(1, number):
+        head += counts[split - 1]
+        rest = total - head
+        best = min(best, squares - head * head / split - rest * rest / (number - split))
+    return best

@@ -1,0 +1,52 @@
+"""Goodput of one pod from marginals: how many finished requests were good at least and at most.
+
+Histograms tell how many requests missed TTFT, TPOT or end-to-end time, not which. Of f requests that finished in one
+(pod, window), with t late first tokens and p slow or late ones, max(0, f - t - p) <= good <= f - max(t, p).
+A late first token is seen before its request finishes, so late ones are carried until their requests have finished:
+the lower bound charges them as early as it can, the upper bound as late as it can, each exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Counts of one pod over one interval; all at least 0."""
+
+    finished: float
+    late_first: float  # first tokens later than the objective
+    slow: float  # finished requests over the TPOT objective
+    late_end: float  # finished requests over the end-to-end objective
+    in_flight: float  # requests on the pod at the end of the interval
+    aborted: float  # requests known to have ended without finishing
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Good requests of a window, and the late first tokens whose requests are still to be charged to each bound."""
+
+    lower: float
+    upper: float
+    carry_lower: float
+    carry_upper: float
+
+
+def bounds(window: Window, carry_lower: float, carry_upper: float) -> Bounds:
+    """Bounds of one window; summed over windows they stay bounds of the total."""
+    finished = window.finished
+    # Lower: the slow and the late ones are different requests, and late first tokens finish as soon as they can.
+    usable = max(0.0, finished - window.slow - window.late_end)
+    owed = carry_lower + window.late_first
+    charged = min(owed, usable)
+    lower = usable - charged
+    carry_lower = min(owed - charged, window.in_flight)
+    # Upper: one request misses everything there is to miss, and late first tokens finish as late as they can.
+    worst = max(window.slow, window.late_end)
+    best = max(0.0, finished - worst)
+    open_late = carry_upper + window.late_first
+    open_late -= min(open_late, worst)
+    must_end = max(0.0, open_late - window.in_flight)
+    forced = min(best, max(0.0, must_end - window.aborted))
+    return Bounds(min(lower, best - forced), best - forced, carry_lower, open_late - must_end)

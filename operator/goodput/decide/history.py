@@ -1,0 +1,76 @@
+"""What samples say together: attainment, lengths of requests, the history that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goodput.decide.policy import Policy
+from goodput.domain.memory import Sample
+from goodput.perfmodel import Lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """Bounds of the share of requests that were good, over `requests` that ended. None below the least number."""
+
+    requests: float
+    lower: float | None
+    upper: float | None
+    failed: float = 0.0  # of the requests: refused or answered with an error
+
+
+def attainment(samples: tuple[Sample, ...], since: float, least_requests: float, routed: bool) -> Attainment:
+    """Attainment over the samples after `since` (Unix seconds).
+
+    Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
+    """
+    finished = lower = upper = failed = 0.0
+    for sample in reversed(samples):
+        if sample.at <= since:
+            break
+        finished += sample.finished
+        lower += sample.good_lower
+        upper += sample.good_upper
+        failed += sample.failed if routed else sample.rejected
+    ended = finished + failed
+    if ended < max(1.0, least_requests):
+        return Attainment(ended, None, None, failed)
+    return Attainment(ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed)
+
+
+def keep(samples: tuple[Sample, ...], new: Sample | None, now: float, seconds: float) -> tuple[Sample, ...]:
+    """`samples` with the new one, without those older than `seconds`."""
+    oldest = now - seconds
+    first = 0
+    while first < len(samples) and samples[first].at < oldest:
+        first += 1
+    kept = samples[first:] if first else samples
+    return kept if new is None else (*kept, new)
+
+
+def window_seconds(request_p95: float | None, policy: Policy) -> float:
+    """The window of attainment: ten minutes, or three times the p95 of a request if that is longer."""
+    longest = 3.0 * request_p95 if request_p95 else 0.0
+    return min(policy.memory_window_seconds, max(policy.attainment_window_seconds, longest))
+
+
+def lengths(samples: tuple[Sample, ...], since: float, policy: Policy) -> tuple[Lengths, float, float]:
+    """(lengths with the prior mixed in, requests they were seen on, share of prompt tokens found in a cache)."""
+    prompt = cached = generated = finished = first = 0.0
+    for sample in reversed(samples):
+        if sample.at <= since:
+            break
+        if sample.prompt_tokens > 0.0:
+            prompt += sample.prompt_tokens
+            cached += sample.cached_tokens
+            first += sample.first_tokens
+        if sample.generation_tokens > 0.0:
+            generated += sample.generation_tokens
+            finished += sample.finished
+    prior = policy.prior_requests
+    # Tokens flow before requests end: until enough have ended, more tokens than requests say nothing.
+    computed = max(0.0, prompt - cached)
+    input_mean = (prior * policy.prior_input_tokens + computed) / (prior + first)
+    output_mean = (prior * policy.prior_output_tokens + generated) / (prior + finished)
+    hit = cached / prompt if prompt > 0.0 else 0.0
+    return Lengths(max(1.0, input_mean), max(1.0, output_mean)), first, min(1.0, hit)

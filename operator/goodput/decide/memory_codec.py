@@ -1,0 +1,88 @@
+"""`LoopMemory` <-> compact JSON text for a ConfigMap (under 100 kB for 500 pods). Unreadable text is no memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from math import isfinite
+from typing import Any
+
+from goodput.domain.memory import MEMORY_VERSION, LoopMemory, PodMark, Sample
+
+_SAMPLE_FIELDS = tuple(field.name for field in fields(Sample))
+_PLAIN = (
+    "born_at",
+    "last_scale_up_at",
+    "last_scale_down_at",
+    "room_since",
+    "desired",
+    "correction",
+    "good_carry",
+    "metrics_problem_since",
+    "trim",
+    "trimmed_at",
+    "proven_rps",
+    "surge",
+    "ratio_at",
+)
+_INTEGERS = frozenset({"desired", "surge"})
+_NUMBERS = ("startup_seconds", "max_ratios")
+_MAYBE_NUMBERS = ("pool_mark", "objective")
+
+
+def dumps(memory: LoopMemory) -> str:
+    """Text of `memory`: equal values give equal text."""
+    body: dict[str, Any] = {"version": memory.version}
+    for name in _PLAIN:
+        body[name] = getattr(memory, name)
+    for name in (*_NUMBERS, *_MAYBE_NUMBERS):
+        body[name] = list(getattr(memory, name))
+    body["pods_seen_ready"] = list(memory.pods_seen_ready)
+    body["loads"] = [list(pair) for pair in memory.loads]
+    body["samples"] = [[getattr(sample, name) for name in _SAMPLE_FIELDS] for sample in memory.samples]
+    body["marks"] = [[mark.pod, mark.scraped_at, *mark.values] for mark in memory.marks]
+    body["router_marks"] = [[mark.pod, mark.scraped_at, *mark.values] for mark in memory.router_marks]
+    return json.dumps(body, separators=(",", ":"), sort_keys=True)
+
+
+def loads(text: str) -> LoopMemory | None:
+    """Memory from its text; None where the text is not one of this version (then: priors, and no scale-down yet)."""
+    try:
+        body = json.loads(text)
+        if body["version"] != MEMORY_VERSION:
+            return None
+        values: dict[str, Any] = {}
+        for name in _PLAIN:
+            values[name] = int(body[name]) if name in _INTEGERS else _number(body[name])
+        for name in _NUMBERS:
+            values[name] = tuple(_number(value) for value in body[name])
+        for name in _MAYBE_NUMBERS:
+            values[name] = tuple(_maybe(value) for value in body[name])
+        return LoopMemory(
+            **values,
+            pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
+            loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
+            samples=tuple(Sample(*(_number(value) for value in row)) for row in body["samples"]),
+            marks=_marks(body["marks"]),
+            router_marks=_marks(body["router_marks"]),
+        )
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
+        return None
+
+
+def _marks(rows: list[list[Any]]) -> tuple[PodMark, ...]:
+    return tuple(
+        PodMark(pod=str(row[0]), scraped_at=_number(row[1]), values=tuple(_maybe(value) for value in row[2:]))
+        for row in rows
+    )
+
+
+def _number(value: Any) -> float:
+    """A finite number; anything else means that the text was damaged."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError(f"not a finite number: {value!r}")
+    return float(value)
+
+
+def _maybe(value: Any) -> float | None:
+    return None if value is None else _number(value)

@@ -1,0 +1,306 @@
+"""GPU type and parallelism of one replica: the cheapest that fits and meets the SLO; who is placed stays placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, sqrt
+
+from goodput.decide.policy import Policy
+from goodput.domain.conditions import ConditionReason
+from goodput.domain.decision import Rejected
+from goodput.domain.errors import ModelDoesNotFit
+from goodput.domain.intent import Architecture, GpuType, ModelIntent, Objective
+from goodput.domain.observed import GpuSupply, PoolView
+from goodput.domain.plan import Placement
+from goodput.perfmodel import Capacity, Lengths, Shape, capacity, engine_defaults, fit
+
+_DEGREES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placement, or why there is none (`reason`)."""
+
+    placement: Placement | None
+    gpu: GpuType | None = None
+    reason: ConditionReason = ConditionReason.PLACED
+    message: str = ""
+    # Whether only a change of the Model or of GPUTypes can help (else: nodes that may come).
+    stalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    gpu: GpuType
+    tensor_parallel: int
+    capacity: Capacity
+    has_room: bool
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor_parallel
+
+    @property
+    def label(self) -> str:
+        return f"{self.gpu.name} TP{self.tensor_parallel}"
+
+
+def prior_lengths(policy: Policy) -> Lengths:
+    """Lengths of requests until metrics speak."""
+    return Lengths(policy.prior_input_tokens, policy.prior_output_tokens)
+
+
+def place(
+    intent: ModelIntent,
+    pool: PoolView,
+    gpus: Mapping[str, GpuType],
+    supply: Mapping[str, GpuSupply],
+    policy: Policy,
+) -> Placed:
+    """Placement of a Model. What is placed stays, unless its type is gone, disallowed or its parallelism was edited."""
+    arch, objective = intent.architecture, intent.objective
+    if arch is None:
+        return Placed(
+            None,
+            None,
+            ConditionReason.ARCHITECTURE_UNKNOWN,
+            f"the structure of {intent.model} is not built in: give spec.architecture (fields of its config.json)",
+            True,
+        )
+    if objective is None:
+        return Placed(None, None, ConditionReason.SLO_NOT_FOUND, f"SLO {intent.slo} was never seen", True)
+    unknown = [name for name in intent.gpu_types if name not in gpus]
+    if unknown and len(unknown) == len(intent.gpu_types):
+        return Placed(
+            None,
+            None,
+            ConditionReason.GPU_TYPE_NOT_FOUND,
+            f"spec.gpuTypes names {', '.join(unknown)}: no GPUType of that name exists or is built in",
+            True,
+        )
+    incumbent = _incumbent(intent, pool, gpus, supply)
+    if incumbent is not None:
+        try:
+            return Placed(
+                replica(
+                    arch,
+                    incumbent,
+                    objective,
+                    policy,
+                    tensor_parallel=pool.tensor_parallel,
+                    pipeline_parallel=pool.pipeline_parallel,
+                    admission=intent.admission,
+                ),
+                incumbent,
+            )
+        except ModelDoesNotFit as error:
+            return Placed(None, None, ConditionReason.DOES_NOT_FIT, str(error), True)
+    return _choose(intent, arch, objective, gpus, supply, policy)
+
+
+def _incumbent(
+    intent: ModelIntent, pool: PoolView, gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]
+) -> GpuType | None:
+    gpu = gpus.get(pool.gpu_type) if pool.exists else None
+    if gpu is None or (intent.gpu_types and gpu.name not in intent.gpu_types):
+        return None
+    if intent.tensor_parallel not in (None, pool.tensor_parallel):
+        return None
+    if (intent.pipeline_parallel or 1) != pool.pipeline_parallel:
+        return None
+    there = supply.get(gpu.name)
+    if any(pod.node is not None for pod in pool.pods) or (there is not None and there.capacity > 0):
+        return gpu
+    # No node of the type is left and nothing runs: stay only if there is nowhere else to go.
+    elsewhere = any(
+        other.capacity > 0 and name != gpu.name and (not intent.gpu_types or name in intent.gpu_types)
+        for name, other in supply.items()
+    )
+    return None if elsewhere else gpu
+
+
+def _choose(
+    intent: ModelIntent,
+    arch: Architecture,
+    objective: Objective,
+    gpus: Mapping[str, GpuType],
+    supply: Mapping[str, GpuSupply],
+    policy: Policy,
+) -> Placed:
+    rejected: list[Rejected] = []
+    options: list[_Option] = []
+    unfit: list[str] = []
+    invalid: list[str] = []
+    allowed = sorted(intent.gpu_types) if intent.gpu_types else sorted(gpus)
+    present = False
+    for name in allowed:
+        gpu = gpus.get(name)
+        if gpu is None:
+            rejected.append(Rejected(name, "no GPUType of that name exists or is built in"))
+            continue
+        there = supply.get(name)
+        if there is None or there.capacity <= 0:
+            if intent.gpu_types:
+                rejected.append(Rejected(name, "no node of the cluster has it"))
+            continue
+        present = True
+        problem = _parallelism_problem(intent, arch, gpu)
+        if problem:
+            invalid.append(problem)
+            rejected.append(Rejected(name, problem))
+            continue
+        option = _smallest(intent, arch, objective, gpu, there, policy, rejected, unfit)
+        if option is not None:
+            options.append(option)
+    if not options:
+        return _nothing(allowed, present, unfit, invalid, bool(intent.gpu_types))
+    unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
+    best = min(options, key=lambda option: _rank(option, not unpriced))
+    for option in sorted(options, key=lambda option: option.label):
+        if option is not best:
+            rejected.append(Rejected(option.label, _compare(option, best)))
+    message = ""
+    reason = ConditionReason.PLACED
+    if unpriced:
+        reason = ConditionReason.PRICE_UNKNOWN
+        message = f"no price is known for {', '.join(sorted(unpriced))}: ranked by GPUs, not by cost"
+    placement = replica(
+        arch,
+        best.gpu,
+        objective,
+        policy,
+        tensor_parallel=best.tensor_parallel,
+        pipeline_parallel=intent.pipeline_parallel or 1,
+        admission=intent.admission,
+        rejected=tuple(rejected),
+    )
+    return Placed(placement, best.gpu, reason, message)
+
+
+def _parallelism_problem(intent: ModelIntent, arch: Architecture, gpu: GpuType) -> str:
+    tensor = intent.tensor_parallel or 1
+    if arch.attention_heads % tensor:
+        return f"spec.parallelism.tensor {tensor} does not divide the {arch.attention_heads} attention heads"
+    total = tensor * (intent.pipeline_parallel or 1)
+    if total > gpu.gpus_per_node:
+        return f"spec.parallelism needs {total} GPUs in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
+    return ""
+
+
+def _smallest(
+    intent: ModelIntent,
+    arch: Architecture,
+    objective: Objective,
+    gpu: GpuType,
+    there: GpuSupply,
+    policy: Policy,
+    rejected: list[Rejected],
+    unfit: list[str],
+) -> _Option | None:
+    """The smallest tensor parallelism that fits and meets the SLO; if none meets it, the largest that fits."""
+    stages = intent.pipeline_parallel or 1
+    degrees = (intent.tensor_parallel,) if intent.tensor_parallel else _DEGREES
+    fallback = None
+    for degree in degrees:
+        if degree * stages > gpu.gpus_per_node or arch.attention_heads % degree:
+            continue
+        shape = Shape(tensor_parallel=degree, pipeline_parallel=stages)
+        try:
+            found = capacity(arch, gpu, shape, prior_lengths(policy), objective)
+        except ModelDoesNotFit as error:
+            unfit.append(str(error))
+            rejected.append(Rejected(f"{gpu.name} TP{degree}", str(error)))
+            continue
+        option = _Option(gpu, degree, found, there.free >= degree * stages)
+        if found.feasible:
+            return option
+        rejected.append(
+            Rejected(
+                option.label,
+                f"an idle replica meets the SLO for {found.idle.good:.0%} of requests, not {objective.attainment:.0%}",
+            )
+        )
+        fallback = option
+    return fallback
+
+
+def _rank(option: _Option, priced: bool) -> tuple[int, int, float, float, str]:
+    """Smaller is better: feasible, with GPUs free, cheap (or few GPUs), strong; then by name."""
+    cost = (option.gpu.price_per_hour or 0.0) * option.gpus if priced else float(option.gpus)
+    return (
+        0 if option.capacity.feasible else 1,
+        0 if option.has_room else 1,
+        cost,
+        -option.capacity.rps,
+        option.gpu.name,
+    )
+
+
+def _compare(option: _Option, best: _Option) -> str:
+    if best.capacity.feasible and not option.capacity.feasible:
+        return "does not meet the SLO even when idle"
+    if best.has_room and not option.has_room:
+        return "none of its GPUs is free"
+    price = option.gpu.price_per_hour
+    cost = "price unknown" if price is None else f"{price * option.gpus:.2f} $/h"
+    return f"{cost} for {option.capacity.rps:.2f} requests/s a replica, {best.label} was preferred"
+
+
+def _nothing(allowed: list[str], present: bool, unfit: list[str], invalid: list[str], named: bool) -> Placed:
+    if unfit:
+        return Placed(None, None, ConditionReason.DOES_NOT_FIT, unfit[-1], True)
+    if invalid:
+        return Placed(None, None, ConditionReason.PARALLELISM_INVALID, invalid[0], True)
+    types = ", ".join(allowed) if named else "any known GPU type"
+    message = f"no node of the cluster has {types}: add nodes, label them, or set GPUType.spec.limit"
+    return Placed(None, None, ConditionReason.NO_GPU_TYPE, message, present)
+
+
+@lru_cache(maxsize=4096)
+def replica(
+    arch: Architecture,
+    gpu: GpuType,
+    objective: Objective,
+    policy: Policy,
+    *,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    admission: bool,
+    rejected: tuple[Rejected, ...] = (),
+) -> Placement:
+    """Settings of one replica. They depend on what is known at placement only, never on live metrics.
+
+    Raises `ModelDoesNotFit`.
+    """
+    shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
+    pool = fit(arch, gpu, tensor_parallel, pipeline_parallel)
+    lengths = prior_lengths(policy)
+    found = capacity(arch, gpu, shape, lengths, objective)
+    sequences, batched_tokens = engine_defaults(gpu)
+    queued_requests = queued_tokens = None
+    if admission:
+        # In flight where the mean request just misses, three deviations of its own noise, and what may wait.
+        in_flight = found.overload_sequences + 3.0 * sqrt(max(1.0, found.overload_sequences))
+        wait_seconds = objective.ttft_seconds or objective.e2e_seconds or 10.0
+        waiting = wait_seconds * found.prefill_tokens_per_second / lengths.input_mean
+        queued_requests = max(8, ceil(in_flight + waiting))
+        queued_tokens = max(ceil(wait_seconds * found.prefill_tokens_per_second), pool.max_model_len)
+    return Placement(
+        gpu_type=gpu.name,
+        resource_name=gpu.resource_name,
+        node_selector=gpu.node_selector,
+        tolerations=gpu.tolerations,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched_tokens,
+        max_model_len=pool.max_model_len,
+        max_num_queued_requests=queued_requests,
+        max_num_queued_tokens=queued_tokens,
+        capacity_rps=found.rps,
+        price_per_hour=None if gpu.price_per_hour is None else gpu.price_per_hour * tensor_parallel * pipeline_parallel,
+        price_assumed=gpu.price_assumed,
+        rejected=rejected,
+    )

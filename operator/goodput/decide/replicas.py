@@ -1,0 +1,114 @@
+"""How many replicas: feed-forward from the load to provide for; up in one step, down after a window of room.
+
+Replicas are a total, so pods that are pending or starting are in it already: the same load asks for the same number
+at every tick, whatever became ready meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from goodput.decide.policy import Policy
+from goodput.domain.decision import Rule
+from goodput.domain.memory import LoopMemory
+
+# A load that exceeds a whole number of replicas by less than this share does not call for one more.
+_TOLERANCE = 0.02
+# Most entries of `loads`; older ones of a long window are merged by their maximum.
+_MOST_LOADS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Replicas before clamps, and the rule that asked for them."""
+
+    replicas: int
+    rule: Rule
+    room_since: float = 0.0
+    peak_rps: float = 0.0  # highest load to provide for in the window of a scale-down
+    window_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the law of replicas looks at. `load_rps` is None where nothing may be decided from load."""
+
+    current: int
+    load_rps: float | None
+    capacity_rps: float
+    plain_capacity_rps: float  # without the trim of undecided misses
+    certain_misses: bool
+    starting: int
+    rolling_out: bool
+    fresh: bool
+    startup_seconds: float
+    drain_seconds: float
+
+
+def needed(load_rps: float, capacity_rps: float) -> int:
+    """Replicas for a load; 0 load needs none (the minimum is a bound, not a need)."""
+    if capacity_rps <= 0.0:
+        return 1
+    return max(0, ceil(load_rps / capacity_rps - _TOLERANCE))
+
+
+def remember_load(
+    memory: LoopMemory, load_rps: float, now: float, window: float, policy: Policy
+) -> tuple[tuple[float, float], ...]:
+    """`loads` with one entry more. A gap in looking starts it anew: what happened in it is not known."""
+    loads = memory.loads
+    if loads and now - loads[-1][0] > max(4.0 * policy.tick_seconds, 3.0 * policy.scrape_seconds):
+        loads = ()
+    entry = (round(now, 3), round(load_rps, 6))
+    if loads and now - loads[-1][0] < window / _MOST_LOADS:
+        last = loads[-1]
+        loads = (*loads[:-1], (last[0], max(last[1], entry[1])))
+    else:
+        loads = (*loads, entry)
+    # One entry older than the window stays: it proves that the window is covered.
+    first = 0
+    while first + 1 < len(loads) and loads[first + 1][0] <= now - window:
+        first += 1
+    return loads[first:]
+
+
+def down_window_seconds(startup: float, drain: float, policy: Policy) -> float:
+    """Time for which load must leave room: a wrong scale-down costs a drain and a start-up."""
+    return max(policy.cooldown_seconds, startup + drain)
+
+
+def wanted(
+    situation: Situation, loads: tuple[tuple[float, float], ...], memory: LoopMemory, policy: Policy, now: float
+) -> Wanted:
+    """Replicas that the load calls for. `loads` holds this tick's load already."""
+    current = situation.current
+    window = down_window_seconds(situation.startup_seconds, situation.drain_seconds, policy)
+    if situation.load_rps is None:
+        return Wanted(current, Rule.HOLD_METRICS, 0.0, 0.0, window)
+    up = needed(situation.load_rps, situation.capacity_rps)
+    plain = needed(situation.load_rps, situation.plain_capacity_rps)
+    rule = Rule.DEMAND if plain >= up else Rule.TRIM
+    if rule is Rule.TRIM:
+        up = min(up, max(plain, current) + 1)
+    if situation.certain_misses and situation.starting == 0:
+        up, rule = max(up, current + 1), Rule.CERTAIN_MISSES
+    if up > current:
+        return Wanted(up, rule, 0.0, situation.load_rps, window)
+    peak = max((load for _, load in loads), default=situation.load_rps)
+    down = needed(peak * (1.0 + policy.headroom), situation.capacity_rps)
+    now_down = needed(situation.load_rps * (1.0 + policy.headroom), situation.capacity_rps)
+    room_since = (memory.room_since or now) if now_down < current else 0.0
+    if now_down >= current:
+        resting = Rule.HOLD_STARTING if situation.starting else Rule.ENOUGH
+        return Wanted(current, resting, 0.0, peak, window)
+    if situation.rolling_out:
+        return Wanted(current, Rule.HOLD_ROLLOUT, room_since, peak, window)
+    if not situation.fresh:
+        return Wanted(current, Rule.HOLD_METRICS, room_since, peak, window)
+    if now - memory.born_at < window:
+        return Wanted(current, Rule.HOLD_MEMORY, room_since, peak, window)
+    covered = bool(loads) and loads[0][0] <= now - window
+    if down < current and covered:
+        return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
+    return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)

@@ -1,0 +1,139 @@
+"""Short ways to the values that decisions look at. Every argument that a test does not name has a plain default."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from goodput.decide import Policy, decide
+from goodput.domain.identity import Key
+from goodput.domain.intent import GpuType, ModelIntent, Objective
+from goodput.domain.memory import LoopMemory
+from goodput.domain.observed import (
+    GpuSupply,
+    ModelTelemetry,
+    ModelView,
+    PodCounters,
+    PodState,
+    PodView,
+    PoolTelemetry,
+    PoolView,
+    RouterTelemetry,
+    Snapshot,
+)
+from goodput.domain.plan import ModelPlan
+from goodput.perfmodel import architecture, built_in_gpu_types
+
+KEY = Key("default", "llama-8b")
+CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
+GPUS = built_in_gpu_types()
+START = 1_000_000.0
+
+
+def gpu(name: str) -> GpuType:
+    return next(each for each in GPUS if each.name == name)
+
+
+def intent(**changes: Any) -> ModelIntent:
+    base = ModelIntent(
+        key=KEY,
+        uid="uid-1",
+        generation=1,
+        model="meta-llama/Llama-3.1-8B-Instruct",
+        served_name="meta-llama/Llama-3.1-8B-Instruct",
+        slo=Key("default", "chat"),
+        objective=CHAT,
+        architecture=architecture("meta-llama/Llama-3.1-8B-Instruct"),
+        gpu_types=("l40s",),
+    )
+    return replace(base, **changes)
+
+
+def pod(name: str, state: PodState = PodState.READY, **changes: Any) -> PodView:
+    """An engine pod; ready ones were created 1,000 s and became ready 955 s before START."""
+    created = changes.pop("created_at", START - 1000.0)
+    ready = changes.pop("ready_at", created + 45.0 if state is PodState.READY else None)
+    base = PodView(
+        name=name,
+        uid=f"uid-{name}",
+        pool="serve",
+        revision="r1",
+        state=state,
+        node=None if state is PodState.PENDING else "node-1",
+        created_at=created,
+        ready_at=ready,
+    )
+    return replace(base, **changes)
+
+
+def pool(*pods: PodView, **changes: Any) -> PoolView:
+    base = PoolView(
+        name="serve",
+        exists=True,
+        spec_replicas=len(pods),
+        revision="r1",
+        gpu_type="l40s",
+        pods=tuple(sorted(pods, key=lambda each: each.name)),
+    )
+    return replace(base, **changes)
+
+
+def router(*names: str, created_at: float = START - 1000.0) -> PoolView:
+    pods = tuple(
+        PodView(
+            name=name,
+            uid=f"uid-{name}",
+            pool="router",
+            revision="r1",
+            state=PodState.READY,
+            node="node-1",
+            created_at=created_at,
+            ready_at=created_at + 5.0,
+        )
+        for name in names or ("router-0",)
+    )
+    return PoolView(name="router", exists=True, spec_replicas=len(pods), revision="r1", pods=pods)
+
+
+def counters(name: str, at: float, **changes: Any) -> PodCounters:
+    base = PodCounters(
+        pod=name,
+        scraped_at=at,
+        first_tokens=0.0,
+        ttft_within=0.0,
+        finished=0.0,
+        tpot_within=0.0,
+        running=0.0,
+        waiting=0.0,
+        rejected=0.0,
+    )
+    return replace(base, **changes)
+
+
+def telemetry(*pods: PodCounters, requests: float | None = 0.0, at: float | None = None, **sums: Any) -> ModelTelemetry:
+    """Engine counters and one router pod; `requests` None: the router has no series."""
+    when = at if at is not None else (pods[0].scraped_at if pods else START)
+    routed = RouterTelemetry(requests=() if requests is None else (("router-0", when, requests),))
+    return ModelTelemetry(pool=PoolTelemetry(pods=pods, **sums), router=routed)
+
+
+def view(pool_view: PoolView, metrics: ModelTelemetry | None, **changes: Any) -> ModelView:
+    routers = changes.pop("router", router())
+    return ModelView(intent=intent(**changes), pool=pool_view, router=routers, telemetry=metrics)
+
+
+def snapshot(*models: ModelView, free: int = 100, used: int = 0, types: tuple[GpuType, ...] = GPUS) -> Snapshot:
+    supply = (GpuSupply(type="l40s", nodes=20, installed=free + used, used=used),)
+    return Snapshot(models=models, gpu_types=types, supply=supply)
+
+
+def one(
+    model: ModelView,
+    memory: LoopMemory | None = None,
+    now: float = START,
+    policy: Policy | None = None,
+    free: int = 100,
+) -> ModelPlan:
+    """The plan of a fleet of one Model."""
+    remembered = {} if memory is None else {model.intent.key: memory}
+    return decide(snapshot(model, free=free), remembered, policy or Policy(), now).models[0]
