@@ -29,9 +29,22 @@ class Connection:
 
     server: str
     session: aiohttp.ClientSession
+    middlewares: tuple[aiohttp.ClientMiddlewareType, ...] = ()
 
     async def close(self) -> None:
+        """Close the session and its connections."""
         await self.session.close()
+
+    def lend(self) -> Connection:
+        """A session of its own over the same connections and credentials, which its user may close."""
+        session = aiohttp.ClientSession(
+            connector=self.session.connector,
+            connector_owner=False,
+            middlewares=self.middlewares,
+            headers=self.session.headers,
+            timeout=self.session.timeout,
+        )
+        return Connection(self.server, session, self.middlewares)
 
 
 class _Credentials:
@@ -101,14 +114,15 @@ def load_configuration(context: str | None = None) -> Configuration:
 
 async def connect(configuration: Configuration, user_agent: str) -> Connection:
     """Open a session; nothing is sent yet."""
+    middlewares = (_Credentials(configuration),)
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=_tls(configuration), keepalive_timeout=60),
-        middlewares=(_Credentials(configuration),),
+        middlewares=middlewares,
         headers={"User-Agent": user_agent},
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         trust_env=False,
     )
-    return Connection(server=str(configuration.host).rstrip("/"), session=session)
+    return Connection(server=str(configuration.host).rstrip("/"), session=session, middlewares=middlewares)
 
 
 def own_namespace(default: str = "default") -> str:

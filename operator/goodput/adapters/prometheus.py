@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -154,8 +155,8 @@ class PrometheusTelemetry:
     def _add_p95(self, tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
         if self._monotonic() - self._p95_at > P95_EVERY_SECONDS:
             # NaN here means no finished request, which is no fault of the metrics.
-            scratch = Tables()
-            self._p95 = scratch.by_pod(ask(promql.REQUEST_SECONDS_P95), POD_LABEL_MODEL)
+            found = tables.by_pod(ask(promql.REQUEST_SECONDS_P95), POD_LABEL_MODEL)
+            self._p95 = {key: value for key, value in found.items() if math.isfinite(value)}
             self._p95_at = self._monotonic() if self._p95 else float("-inf")
         tables.p95 = self._p95
 

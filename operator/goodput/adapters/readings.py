@@ -30,7 +30,7 @@ Edges = dict[tuple[str, str], dict[float, float]]
 
 @dataclass(slots=True)
 class Tables:
-    """All vectors of one reading, indexed. A NaN is left out and remembered in `invalid`."""
+    """All vectors of one reading, indexed. A NaN stays one: whoever reads it must say so."""
 
     scraped: ByPod = field(default_factory=dict)
     engine: dict[Quantity, ByPod] = field(default_factory=dict)
@@ -40,14 +40,6 @@ class Tables:
     routers: dict[Quantity, ByPod] = field(default_factory=dict)
     p95: ByPod = field(default_factory=dict)
     unlabelled_namespaces: frozenset[str] = frozenset()
-    invalid: set[tuple[str, str]] = field(default_factory=set)
-
-    def _number(self, row: Row, key: tuple[str, str]) -> float | None:
-        value = float(row["value"][1])
-        if math.isfinite(value):
-            return value
-        self.invalid.add(key)
-        return None
 
     def by_pod(self, rows: Iterable[Row], second: str = "pod") -> ByPod:
         """Values by namespace and `second` label; rows without these labels are not ours."""
@@ -55,9 +47,8 @@ class Tables:
         for row in rows:
             metric = row["metric"]
             key = (metric.get("namespace", ""), metric.get(second, ""))
-            value = self._number(row, key)
-            if value is not None and key[1]:
-                table[key] = value
+            if key[1]:
+                table[key] = float(row["value"][1])
         return table
 
     def by_name(
@@ -78,12 +69,11 @@ class Tables:
             if found is None or not key[1]:
                 continue
             quantity, rank = found
-            value = self._number(row, key)
-            if value is None or ranks.get((quantity, key), rank) < rank:
+            if ranks.get((quantity, key), rank) < rank:
                 continue
             if len(names[quantity].alternatives) > 1:
                 ranks[quantity, key] = rank
-            tables[quantity][key] = value
+            tables[quantity][key] = float(row["value"][1])
         return tables
 
     def add_buckets(self, rows: Iterable[Row]) -> None:
@@ -93,9 +83,8 @@ class Tables:
             metric = row["metric"]
             quantity = where.get(metric.get("__name__", ""))
             key = (metric.get("namespace", ""), metric.get("pod", ""))
-            value = self._number(row, key)
-            if quantity is not None and value is not None and "le" in metric:
-                self.within.setdefault(quantity, {}).setdefault(key, {})[float(metric["le"])] = value
+            if quantity is not None and "le" in metric:
+                self.within.setdefault(quantity, {}).setdefault(key, {})[float(metric["le"])] = float(row["value"][1])
 
     def add_engine(self, rows: Sequence[Row]) -> None:
         self.engine = self.by_name(rows, ENGINE_COUNTERS)
@@ -206,7 +195,7 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
     return ModelTelemetry(
         pool=pool,
         router=_router(wanted, tables) if wanted.routers else None,
-        problem=_problem(wanted, tables, counters),
+        problem=_problem(wanted, counters),
         unlabelled=unlabelled,
     )
 
@@ -247,17 +236,13 @@ def _router(wanted: Wanted, tables: Tables) -> RouterTelemetry | None:
     return RouterTelemetry(requests=requests, errors=rows(Quantity.ROUTER_ERRORS)) if requests else None
 
 
-def _problem(wanted: Wanted, tables: Tables, counters: Sequence[PodCounters]) -> str:
+def _problem(wanted: Wanted, counters: Sequence[PodCounters]) -> str:
     if not wanted.serving:
         return ""
-    namespace = wanted.key.namespace
     seen = {counter.pod: counter for counter in counters}
     unseen = [pod for pod in wanted.serving if pod not in seen]
     if unseen:
         return f"Prometheus has no scrape of {len(unseen)} of {len(wanted.serving)} ready pods, such as {unseen[0]}"
-    invalid = [pod for pod in wanted.serving if (namespace, pod) in tables.invalid]
-    if invalid:
-        return f"a metric of pod {invalid[0]} is not a number"
     expected: dict[str, str] = {
         ENGINE_COUNTERS[Quantity.FIRST_TOKENS].alternatives[0]: "first_tokens",
         ENGINE_COUNTERS[Quantity.FINISHED].alternatives[0]: "finished",

@@ -6,20 +6,27 @@ The functions here run for every watch event of tens of thousands of objects, so
 from __future__ import annotations
 
 import sys
+import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
 
+from goodput.adapters.kinds import DEPLOYMENTS
 from goodput.adapters.kube import Object
 from goodput.adapters.reflector import key_of
 from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
 from goodput.domain.observed import PodState
+from goodput.domain.plan import Placement
+from goodput.resources.engine.deployment import placement_of
+from goodput.resources.pinning import ANNOTATION_IMAGE, annotations_of
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Extended resources have a domain; those of Kubernetes itself do not count as accelerators.
 _NO_ACCELERATORS = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
+# Parts of metadata that change without anybody's intent: left out, so that equal content means an unchanged object.
+_UNINTENDED = frozenset({"managedFields", "resourceVersion", "generation"})
 # Waiting reasons that do not pass without somebody's help.
 FAILED_REASONS = frozenset(
     {
@@ -83,7 +90,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class OwnedObject:
-    """An object that carries our label: the object as JSON, without status and managed fields, and who owns it."""
+    """An object that carries our label, and who owns it; `content` is its compressed JSON, less what nobody intends."""
 
     version: int
     key: Key
@@ -96,7 +103,7 @@ class OwnedObject:
 
     def manifest(self) -> Object:
         """The object as the API server has it, less status and managedFields."""
-        return orjson.loads(self.content)  # type: ignore[no-any-return]
+        return orjson.loads(zlib.decompress(self.content))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +128,14 @@ class DeploymentRecord(OwnedObject):
     observed_generation: int = 0
     progress_failed: bool = False
     foreign_scaler: ForeignScaler | None = None
+    revision: str = ""
+    image: str = ""  # that its pods were rendered with
+    placement: Placement | None = None  # with which its pods were rendered
 
     @property
     def rolling_out(self) -> bool:
-        """Whether pods of an older template are still being replaced, or the controller has not looked yet."""
-        if self.observed_generation < self.generation and self.total_replicas > self.updated_replicas:
-            return True
-        return self.total_replicas > self.updated_replicas
+        """Whether pods of an older template are still being replaced, or the controller has yet to look."""
+        return self.observed_generation < self.generation or self.updated_replicas < self.total_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +207,9 @@ def node_record(manifest: Object) -> NodeRecord | None:
     )
 
 
-def owned_object(manifest: Object) -> OwnedObject:
+def owned_object(manifest: Object, kind: str) -> OwnedObject:
     """Any object of ours but a Deployment."""
-    return OwnedObject(**_owned(manifest))
+    return OwnedObject(**_owned(manifest, kind))
 
 
 def deployment_record(manifest: Object) -> DeploymentRecord:
@@ -210,7 +218,7 @@ def deployment_record(manifest: Object) -> DeploymentRecord:
     status = manifest.get("status") or {}
     conditions = status.get("conditions") or ()
     return DeploymentRecord(
-        **_owned(manifest),
+        **_owned(manifest, DEPLOYMENTS.kind),
         pool=(metadata.get("labels") or {}).get(LABEL_POOL) or "",
         replicas=int((manifest.get("spec") or {}).get("replicas") or 0),
         updated_replicas=int(status.get("updatedReplicas") or 0),
@@ -220,10 +228,13 @@ def deployment_record(manifest: Object) -> DeploymentRecord:
         observed_generation=int(status.get("observedGeneration") or 0),
         progress_failed=any(c["type"] == "Progressing" and c["status"] == "False" for c in conditions),
         foreign_scaler=_foreign_scaler(metadata.get("managedFields") or ()),
+        revision=_template_revision(manifest),
+        image=annotations_of(manifest).get(ANNOTATION_IMAGE) or "",
+        placement=placement_of(manifest),
     )
 
 
-def scaler_record(manifest: Object) -> ScalerRecord | None:
+def scaler_record(manifest: Object, kind: str) -> ScalerRecord | None:
     """An autoscaler of a Deployment; None if it scales something else."""
     metadata = manifest["metadata"]
     target = (manifest.get("spec") or {}).get("scaleTargetRef") or {}
@@ -232,28 +243,33 @@ def scaler_record(manifest: Object) -> ScalerRecord | None:
         return None
     return ScalerRecord(
         version=int(metadata["resourceVersion"]),
-        kind=str(manifest.get("kind") or ("ScaledObject" if "kind" not in target else "HorizontalPodAutoscaler")),
+        kind=kind,
         name=metadata["name"],
         target=Key(metadata["namespace"], target["name"]),
     )
 
 
-def _owned(manifest: Object) -> dict[str, Any]:
+def _owned(manifest: Object, kind: str) -> dict[str, Any]:
     metadata = manifest["metadata"]
     owner: dict[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
-    # Items of a list lack apiVersion and kind; the rest of what is left out changes without anybody's intent.
     content = {key: value for key, value in manifest.items() if key != "status"}
-    content["metadata"] = {key: value for key, value in metadata.items() if key != "managedFields"}
+    content["metadata"] = {key: value for key, value in metadata.items() if key not in _UNINTENDED}
     return {
         "version": int(metadata["resourceVersion"]),
         "key": key_of(manifest),
-        "kind": str(manifest.get("kind") or ""),
+        "kind": kind,
         "uid": metadata["uid"],
         "model": (metadata.get("labels") or {}).get(LABEL_MODEL) or "",
         "owner_uid": str(owner.get("uid") or ""),
-        "content": orjson.dumps(content),
+        # The fastest level makes a fifth of it, and thousands of these are kept.
+        "content": zlib.compress(orjson.dumps(content), 1),
         "deleting": bool(metadata.get("deletionTimestamp")),
     }
+
+
+def _template_revision(manifest: Object) -> str:
+    template = (manifest.get("spec") or {}).get("template") or {}
+    return str(((template.get("metadata") or {}).get("labels") or {}).get(LABEL_REVISION) or "")
 
 
 def _foreign_scaler(managed_fields: Any) -> ForeignScaler | None:

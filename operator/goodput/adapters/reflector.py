@@ -1,8 +1,8 @@
 """Keeps slim records of all objects of one resource in memory: a list, then a watch, for ever.
 
 `keep` turns an object into a record (or None: not of interest) and runs for every event, so it must be cheap; the
-object itself is dropped. A relist is compared with the store, so that an object whose deletion was missed goes as well. A
-relist also happens every `relist_seconds`, in case events were lost on the way.
+object itself is dropped. A relist is compared with the store, so that an object whose deletion was missed goes as
+well. A relist also happens every `relist_seconds`, in case events were lost on the way.
 
 What this process just wrote may be put into the store before its event arrives (`assume`); older events do not undo it.
 """

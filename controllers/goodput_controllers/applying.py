@@ -1,0 +1,264 @@
+"""apply: write what differs, by server-side apply, one Model at a time; nothing where nothing differs.
+
+Order of writes of one Model: its memory before a change of replicas (a crash in between then decides again from what
+runs, and remembers that it scaled), costs of victims before replicas fall, what pods need before the Deployment.
+An engine Deployment is written against the resourceVersion that the decision was made from: a decision from an old
+state meets a Conflict and is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, OWNED, POD_MONITORS, PODS, Resource, resource_of
+from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
+from goodput.adapters.records import DELETION_COST, DeploymentRecord, OwnedObject, OwnPod
+from goodput.domain.errors import GoodputError
+from goodput.domain.identity import Key
+from goodput.domain.intent import ModelIntent
+from goodput.domain.plan import ModelPlan
+from goodput.resources import names
+from goodput.resources.compare import compare
+from goodput.resources.inputs import RenderInput
+from goodput.resources.render import render_model
+from goodput_controllers.cluster import Cluster
+from goodput_controllers.rendering import RenderKey, render_key
+from goodput_controllers.world import World
+
+log = logging.getLogger(__name__)
+
+# How long to wait until our own reflector shows the costs of victims.
+VICTIMS_SEEN_SECONDS = 5.0
+_RESOURCES = {resource.plural: resource for resource in OWNED}
+
+
+class NotLeading(GoodputError):
+    """Leadership was lost: nothing more may be written."""
+
+
+class NameTaken(GoodputError):
+    """An object of a name that we need exists and belongs to somebody else."""
+
+
+class StillThere(GoodputError):
+    """An object of a former Model of this name is still being deleted: try again."""
+
+
+class VictimsUnseen(GoodputError):
+    """The reflector does not show the costs that were written: replicas must not fall yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one apply did: `written` objects, and the update that a roll-out would bring (None: unknown or none)."""
+
+    written: int = 0
+    update_available: str | None = None
+    replicas_written: int | None = None
+
+
+@dataclass(slots=True)
+class _Settled:
+    """State in which nothing differed: what was rendered from, and the live objects that were compared."""
+
+    key: RenderKey
+    contents: dict[tuple[str, Key], bytes]
+    update_available: str | None
+
+
+@dataclass(slots=True)
+class Applier:
+    """Writes objects of Models; keeps what it verified, so that an unchanged Model costs nothing."""
+
+    api: KubeApi
+    world: World
+    cluster: Cluster
+    leading: Callable[[], bool]
+    limit: asyncio.Semaphore
+    _settled: dict[Key, _Settled] = field(default_factory=dict)
+
+    def forget(self, present: set[Key]) -> None:
+        """Drop what is known of Models that are gone."""
+        for key in self._settled.keys() - present:
+            del self._settled[key]
+
+    def settled(self, render: RenderInput) -> str | None:
+        """Whether nothing can differ: the update text ('' if none) if so, None if it must be looked at."""
+        key = render.intent.key
+        known = self._settled.get(key)
+        if known is None or known.key != render_key(render):
+            return None
+        owned = {item for item in self.world.owned_by(render.intent.uid) if not _is_memory(item, key)}
+        if owned != known.contents.keys():
+            return None
+        for (plural, name), content in known.contents.items():
+            record = self.cluster.owned[plural].get(name)
+            if record is None or record.content != content:
+                return None
+        return known.update_available or ""
+
+    async def apply(self, render: RenderInput, plan: ModelPlan, memory: Callable[[], Object]) -> Outcome:
+        """Write what differs for one Model.
+
+        Raises:
+            NotLeading: another operator took over.
+            NameTaken, StillThere: see there.
+            KubeError: the API server did not take a write.
+        """
+        intent = render.intent
+        engine = Key(intent.key.namespace, names.engine(intent.key.name))
+        before = self._mine(DEPLOYMENTS, engine, intent.uid)
+        existing = {
+            ("Deployment", name): record.manifest()
+            for name in (names.engine(intent.key.name), names.router(intent.key.name))
+            if (record := self._mine(DEPLOYMENTS, Key(intent.key.namespace, name), intent.uid)) is not None
+        }
+        rendered = render_model(render, existing)
+        written = 0
+        now = before.replicas if isinstance(before, DeploymentRecord) else None
+        scales = now != render.replicas
+        if scales:
+            written += await self.write_memory(render.intent, memory)
+        if now is not None and render.replicas < now and plan.pool is not None:
+            written += await self._mark_victims(plan.pool.victims, intent.key)
+        contents: dict[tuple[str, Key], bytes] = {}
+        for manifest in rendered.objects:
+            resource = resource_of(manifest)
+            key = Key(intent.key.namespace, manifest["metadata"]["name"])
+            record = self._mine(resource, key, intent.uid)
+            if await self._write(resource, key, manifest, record, guard=key == engine):
+                written += 1
+            after = self.cluster.owned[resource.plural].get(key)
+            if after is not None:
+                contents[resource.plural, key] = after.content
+        written += await self._prune(intent.key, intent.uid, set(contents))
+        if written == 0:
+            self._settled[intent.key] = _Settled(render_key(render), contents, rendered.update_available)
+        else:
+            self._settled.pop(intent.key, None)
+        return Outcome(written, rendered.update_available, render.replicas if scales else None)
+
+    async def write_memory(self, intent: ModelIntent, memory: Callable[[], Object]) -> bool:
+        """Write the memory of a Model if it differs from what the API server has."""
+        manifest = memory()
+        key = Key(intent.key.namespace, manifest["metadata"]["name"])
+        record = self._mine(CONFIG_MAPS, key, intent.uid)
+        return await self._write(CONFIG_MAPS, key, manifest, record, guard=False)
+
+    def _mine(self, resource: Resource, key: Key, uid: str) -> OwnedObject | None:
+        record: OwnedObject | None = self.cluster.owned[resource.plural].get(key)
+        return record if record is not None and record.owner_uid == uid and not record.deleting else None
+
+    async def _write(
+        self, resource: Resource, key: Key, manifest: Object, record: OwnedObject | None, *, guard: bool
+    ) -> bool:
+        if resource is POD_MONITORS and not self.cluster.has_pod_monitors:
+            return False
+        if record is not None:
+            difference = compare(record.manifest(), manifest)
+            if difference is None:
+                return False
+            log.debug("%s %s differs: %s", resource.kind, key, difference)
+            if guard:
+                metadata = {**manifest["metadata"], "resourceVersion": str(record.version)}
+                manifest = {**manifest, "metadata": metadata}
+        else:
+            await self._refuse_foreign(resource, key, manifest)
+        async with self.limit:
+            self._check_leading()
+            try:
+                answer = await self.api.apply(manifest, resource)
+            except Conflict:
+                await self._refresh(resource, key)
+                raise
+        self.cluster.owned[resource.plural].assume(answer)
+        return True
+
+    async def _refuse_foreign(self, resource: Resource, key: Key, manifest: Object) -> None:
+        """A forced apply would take over an object that somebody else made: look first."""
+        try:
+            found = await self.api.get(resource, key.namespace, key.name)
+        except NotFound:
+            return
+        ours = manifest["metadata"]["ownerReferences"][0]["uid"]
+        owners = {owner.get("uid"): owner.get("kind") for owner in found["metadata"].get("ownerReferences") or ()}
+        if ours in owners:
+            self.cluster.owned[resource.plural].assume(found)
+            return
+        if "Model" in owners.values():
+            raise StillThere(f"{resource.kind} {key.name} of a former Model of this name is still being deleted")
+        raise NameTaken(
+            f"{resource.kind} {key.name} exists in this namespace and is not Goodput's: delete or rename it, or "
+            "choose another name for this Model"
+        )
+
+    async def _refresh(self, resource: Resource, key: Key) -> None:
+        """After a Conflict: learn the present state without waiting for its event."""
+        try:
+            self.cluster.owned[resource.plural].assume(await self.api.get(resource, key.namespace, key.name))
+        except NotFound:
+            self.cluster.owned[resource.plural].forget(key)
+        except KubeError as error:
+            log.info("%s %s cannot be read after a conflict: %s", resource.kind, key, error)
+
+    async def _mark_victims(self, victims: tuple[tuple[str, int], ...], model: Key) -> int:
+        """Write pod-deletion-cost on pods, and wait until our reflector has seen all of them."""
+        costs = dict(victims)
+        written = 0
+        for pod in self.world.pods_of(model):
+            wanted = costs.get(pod.key.name, 0)
+            if pod.key.name not in costs and not pod.deletion_cost_set:
+                continue
+            if pod.deletion_cost == wanted and pod.deletion_cost_set:
+                continue
+            patch: Object = {"metadata": {"annotations": {DELETION_COST: str(wanted)}}}
+            async with self.limit:
+                self._check_leading()
+                try:
+                    await self.api.merge(PODS, pod.key.namespace, pod.key.name, patch)
+                except NotFound:
+                    continue
+            written += 1
+        give_up_at = time.monotonic() + VICTIMS_SEEN_SECONDS
+        while not self._costs_seen(costs, model):
+            if time.monotonic() > give_up_at:
+                raise VictimsUnseen("the costs of the pods to go were not seen back in time")
+            await asyncio.sleep(0.02)
+        return written
+
+    def _costs_seen(self, costs: dict[str, int], model: Key) -> bool:
+        present: dict[str, OwnPod] = {pod.key.name: pod for pod in self.world.pods_of(model)}
+        return all(name not in present or present[name].deletion_cost == cost for name, cost in costs.items())
+
+    async def _prune(self, model: Key, uid: str, desired: set[tuple[str, Key]]) -> int:
+        """Delete objects of this Model that are no longer rendered (a router after routing.mode None)."""
+        deleted = 0
+        for plural, key in sorted(self.world.owned_by(uid)):
+            if (plural, key) in desired or _is_memory((plural, key), model):
+                continue
+            record = self.cluster.owned[plural].get(key)
+            if record is None or record.deleting:
+                continue
+            async with self.limit:
+                self._check_leading()
+                try:
+                    await self.api.delete(_RESOURCES[plural], key.namespace, key.name, uid=record.uid)
+                except NotFound:
+                    self.cluster.owned[plural].forget(key)
+                    continue
+            log.info("deleted %s %s: no longer part of the Model", record.kind, key)
+            deleted += 1
+        return deleted
+
+    def _check_leading(self) -> None:
+        if not self.leading():
+            raise NotLeading("leadership was lost")
+
+
+def _is_memory(item: tuple[str, Key], model: Key) -> bool:
+    return item == (CONFIG_MAPS.plural, Key(model.namespace, names.memory(model.name)))

@@ -1,0 +1,82 @@
+"""Ten-minute figures for status: rounded, with their standard errors, and when they are worth a rewrite."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import floor, log10, sqrt
+
+from goodput.domain.plan import Figures
+
+WINDOW_SECONDS = 600.0
+# Below this much observation a rate says too little to be shown.
+LEAST_SECONDS = 60.0
+LEAST_CHANGE = 0.10
+STANDARD_ERRORS = 3.0
+
+
+def two_digits(value: float) -> str:
+    """Two significant digits without an exponent: 0.034, 2.7, 41, 380."""
+    if value == 0:
+        return "0"
+    digits = max(0, 1 - floor(log10(abs(value))))
+    rounded = round(value, 1 - floor(log10(abs(value))))
+    return f"{rounded:.{digits}f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: whole, or one decimal above 99 %, where decimals matter."""
+    value = 100.0 * share
+    return f"{value:.1f}%" if 99.0 < value < 100.0 else f"{value:.0f}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value with its standard error (0: known exactly)."""
+
+    value: float
+    error: float = 0.0
+
+    def differs(self, shown: float) -> bool:
+        """Whether this is far enough from what is shown to be worth a write."""
+        return abs(self.value - shown) > max(LEAST_CHANGE * abs(shown), STANDARD_ERRORS * self.error)
+
+
+@dataclass(slots=True)
+class FigureWindow:
+    """Requests counted over the last ten minutes."""
+
+    _samples: deque[tuple[float, float, float, float]] = field(default_factory=deque)
+    _since: float | None = None
+
+    def add(self, figures: Figures, now: float) -> None:
+        """Take what was counted since the last tick."""
+        if self._since is None:
+            self._since = now
+            return
+        self._samples.append((now, figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta))
+        while self._samples and self._samples[0][0] <= now - WINDOW_SECONDS:
+            self._since = self._samples.popleft()[0]
+
+    def _rate(self, column: int, now: float) -> Figure | None:
+        if self._since is None or now - self._since < LEAST_SECONDS:
+            return None
+        seconds = now - self._since
+        total = sum(sample[column] for sample in self._samples)
+        return Figure(total / seconds, sqrt(max(total, 1.0)) / seconds)
+
+    def demand(self, now: float) -> Figure | None:
+        """Requests per second offered."""
+        return self._rate(1, now)
+
+    def goodput(self, now: float) -> tuple[Figure, Figure] | None:
+        """Requests per second that met the SLO, at least and at most."""
+        lower, upper = self._rate(2, now), self._rate(3, now)
+        return (lower, upper) if lower is not None and upper is not None else None
+
+
+def attainment_figure(share: float, requests: int) -> Figure:
+    """A share with the standard error of a binomial; that of one miss at least."""
+    if requests <= 0:
+        return Figure(share)
+    return Figure(share, sqrt(max(share * (1.0 - share), 1.0 / requests) / requests))

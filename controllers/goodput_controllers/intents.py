@@ -1,0 +1,223 @@
+"""From a Model and the SLO that it names to a `ModelIntent`, with every problem that reading alone can find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from goodput.adapters.records import OwnPod
+from goodput.api import SLO, Model
+from goodput.domain.conditions import ConditionReason, ConditionType
+from goodput.domain.errors import InvalidObject
+from goodput.domain.identity import Key
+from goodput.domain.intent import Architecture, ModelIntent, Objective, Problem, RoutingMode, ScalingMode
+from goodput.perfmodel.catalogue import architecture as built_in_architecture
+from goodput.perfmodel.config import architecture_from_config
+from goodput.runtime.settings import Settings
+from goodput_controllers.world import Entry
+
+# Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
+ConfigMapText = Callable[[str, str, str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a Model is read against."""
+
+    settings: Settings
+    slo: Entry[SLO] | None
+    gpu_types: frozenset[str]
+    # served name -> the Model that has it, for this namespace
+    served_names: Mapping[str, Key]
+    config_map_text: ConfigMapText
+    pods: tuple[OwnPod, ...] = ()
+    # Problems that the last write found.
+    apply_problems: tuple[Problem, ...] = ()
+
+
+def objective_of(slo: SLO) -> Objective:
+    """The bounds of an SLO."""
+    spec = slo.spec
+    return Objective(
+        ttft_seconds=spec.ttft_seconds,
+        tpot_seconds=spec.tpot_seconds,
+        e2e_seconds=spec.e2e_seconds,
+        attainment=spec.attainment_share,
+        min_requests=spec.min_requests,
+    )
+
+
+def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
+    """What this Model wants; None if it was never valid."""
+    model = entry.value
+    if model is None:
+        return None
+    spec = model.spec
+    problems: list[Problem] = list(around.apply_problems)
+    if entry.error is not None:
+        problems.append(_stalled(entry.error.reason, f"{entry.error} (what runs stays as it was)"))
+    slo_key = Key(model.slo_namespace, spec.slo.name)
+    objective = _objective(model, slo_key, around, problems)
+    architecture = _architecture(model, around, problems)
+    _check_gpu_types(model, around, problems)
+    _check_served_name(model, entry.key, around, problems)
+    _check_image(model, around, problems)
+    _check_pods(around, problems)
+    parallelism = spec.parallelism
+    mode = ScalingMode(spec.scaling.mode) if spec.scaling.mode else around.settings.default_mode
+    return ModelIntent(
+        key=entry.key,
+        uid=entry.uid,
+        generation=entry.generation,
+        model=spec.model,
+        served_name=model.served_name,
+        slo=slo_key,
+        objective=objective,
+        architecture=architecture,
+        gpu_types=tuple(spec.gpu_types),
+        tensor_parallel=parallelism.tensor if parallelism else None,
+        pipeline_parallel=parallelism.pipeline if parallelism else None,
+        min_replicas=spec.scaling.min_replicas,
+        max_replicas=spec.scaling.max_replicas,
+        max_cost_per_hour=spec.scaling.max_cost,
+        mode=mode,
+        routing=RoutingMode(spec.routing.mode),
+        admission=spec.routing.admission == "Auto",
+        paused=spec.paused,
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _stalled(reason: ConditionReason, message: str, *, fatal: bool = True) -> Problem:
+    return Problem(type=ConditionType.STALLED, reason=reason, message=message, fatal=fatal)
+
+
+def _unplaced(reason: ConditionReason, message: str, *, fatal: bool = True) -> Problem:
+    return Problem(type=ConditionType.PLACED, reason=reason, message=message, fatal=fatal)
+
+
+def _objective(model: Model, key: Key, around: Surroundings, problems: list[Problem]) -> Objective | None:
+    entry = around.slo
+    where = "this namespace" if key.namespace == model.metadata.namespace else f"namespace {key.namespace}"
+    if entry is None or entry.value is None:
+        told = f" ({entry.error})" if entry is not None and entry.error is not None else ""
+        problems.append(
+            _stalled(
+                ConditionReason.SLO_NOT_FOUND,
+                f"spec.slo: there is no valid SLO {key.name} in {where}{told}: create it or name another",
+            )
+        )
+        return None
+    if not entry.value.allows(model.metadata.namespace):
+        problems.append(
+            _stalled(
+                ConditionReason.SLO_NOT_ALLOWED,
+                f"spec.slo: SLO {key.name} of namespace {key.namespace} does not allow namespace "
+                f"{model.metadata.namespace}: its owner adds it to spec.allowedNamespaces",
+            )
+        )
+        return None
+    if entry.deleted:
+        problems.append(
+            _stalled(
+                ConditionReason.SLO_DELETED,
+                f"spec.slo: SLO {key.name} in {where} was deleted; serving on by its last objectives: create it again "
+                "or name another",
+                fatal=False,
+            )
+        )
+    return objective_of(entry.value)
+
+
+def _architecture(model: Model, around: Surroundings, problems: list[Problem]) -> Architecture | None:
+    given = model.spec.architecture
+    try:
+        if given is None:
+            found = built_in_architecture(model.spec.model)
+            if found is None:
+                problems.append(
+                    _unplaced(
+                        ConditionReason.ARCHITECTURE_UNKNOWN,
+                        f"spec.architecture: {model.spec.model} is not in the built-in catalogue: give the fields of "
+                        "its config.json, or a ConfigMap that holds it",
+                    )
+                )
+            return found
+        if given.config_map_ref is None:
+            return architecture_from_config(model.spec.model, given.to_config())
+        reference = given.config_map_ref
+        text = around.config_map_text(model.metadata.namespace, reference.name, reference.key)
+        if not text:
+            what = "ConfigMap" if text is None else f"key {reference.key} in ConfigMap"
+            problems.append(
+                _stalled(
+                    ConditionReason.CONFIGMAP_NOT_FOUND,
+                    f"spec.architecture.configMapRef: there is no {what} {reference.name} in this namespace: create it",
+                )
+            )
+            return None
+        config: Any = orjson.loads(text)
+        if not isinstance(config, dict):
+            raise InvalidObject("configMapRef", "the text is not a JSON object")
+        return architecture_from_config(model.spec.model, config)
+    except orjson.JSONDecodeError as error:
+        problems.append(
+            _unplaced(
+                ConditionReason.ARCHITECTURE_INVALID, f"spec.architecture.configMapRef: the text is not JSON: {error}"
+            )
+        )
+    except InvalidObject as error:
+        problems.append(_unplaced(ConditionReason.ARCHITECTURE_INVALID, f"spec.architecture.{error}"))
+    return None
+
+
+def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]) -> None:
+    unknown = sorted(set(model.spec.gpu_types) - around.gpu_types)
+    if unknown:
+        problems.append(
+            _unplaced(
+                ConditionReason.GPU_TYPE_NOT_FOUND,
+                f"spec.gpuTypes: {', '.join(unknown)} neither built in nor a GPUType of this cluster: create it or "
+                "name another",
+                # Types that do exist can still be used.
+                fatal=len(unknown) == len(set(model.spec.gpu_types)),
+            )
+        )
+
+
+def _check_served_name(model: Model, key: Key, around: Surroundings, problems: list[Problem]) -> None:
+    holder = around.served_names.get(model.served_name, key)
+    if holder != key:
+        problems.append(
+            _stalled(
+                ConditionReason.SERVED_NAME_CONFLICT,
+                f"spec.servedName: Model {holder.name} of this namespace serves {model.served_name} already: choose "
+                "another name",
+            )
+        )
+
+
+def _check_image(model: Model, around: Surroundings, problems: list[Problem]) -> None:
+    image = model.spec.engine.image
+    if image is not None and not around.settings.image_allowed(image):
+        problems.append(
+            _stalled(
+                ConditionReason.IMAGE_NOT_ALLOWED,
+                f"spec.engine.image: {image} is none of the images that this cluster's Goodput allows: "
+                f"{', '.join(around.settings.allowed_images)}",
+            )
+        )
+
+
+def _check_pods(around: Surroundings, problems: list[Problem]) -> None:
+    for pod in around.pods:
+        if pod.trouble == "CreateContainerConfigError" and "not found" in pod.trouble_message:
+            kind = "configmap" if pod.trouble_message.lower().startswith("configmap") else "secret"
+            reason = ConditionReason.CONFIGMAP_NOT_FOUND if kind == "configmap" else ConditionReason.SECRET_NOT_FOUND
+            problems.append(
+                _stalled(reason, f"pod {pod.key.name} cannot start: {pod.trouble_message}: create it", fatal=False)
+            )
+            return

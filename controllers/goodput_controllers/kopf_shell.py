@@ -1,0 +1,143 @@
+"""The kopf shell: serves our three kinds with low-level event handlers that leave nothing on anybody's objects.
+
+The handlers validate and store, and mark the fleet dirty; nothing else. No change handlers (they leave an annotation),
+no deletion handlers, timers or daemons (they leave a finalizer), no peering, no CRD scanning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import kopf
+
+from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
+from goodput.adapters.kube_connection import Connection
+from goodput.adapters.reflector import key_of
+from goodput_controllers.world import Kept, World
+
+LAST_BACKOFF_SECONDS = 15.0
+
+
+class NullDiff(kopf.DiffBaseStorage):
+    """Remembers nothing: only change handlers need a difference, and we have none."""
+
+    def build(self, *, body: Any, extra_fields: Any = None) -> Any:
+        return {}
+
+    def fetch(self, *, body: Any) -> None:
+        return None
+
+    def store(self, *, body: Any, patch: Any, essence: Any) -> None:
+        return None
+
+
+class NullProgress(kopf.ProgressStorage):
+    """Remembers nothing: handlers that cannot fail have no progress."""
+
+    def fetch(self, *, key: Any, body: Any) -> None:
+        return None
+
+    def store(self, *, key: Any, record: Any, body: Any, patch: Any) -> None:
+        return None
+
+    def purge(self, *, key: Any, body: Any, patch: Any) -> None:
+        return None
+
+    def touch(self, *, body: Any, patch: Any, value: Any) -> None:
+        return None
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+class EndlessBackoff:
+    """Retry for ever, with jitter: kopf's own list ends, and the operator with it, after a minute of HTTP 503."""
+
+    def __iter__(self) -> Iterator[float]:
+        pause = 0.5
+        while True:
+            yield random.uniform(0.5, 1.0) * pause
+            pause = min(LAST_BACKOFF_SECONDS, 2 * pause)
+
+
+def settings() -> kopf.OperatorSettings:
+    """Settings of kopf that leave user objects alone and outlive any outage."""
+    options = kopf.OperatorSettings()
+    options.peering.standalone = True
+    options.scanning.disabled = True
+    options.posting.enabled = False
+    options.watching.server_timeout = 600
+    options.watching.connect_timeout = 10
+    options.watching.inactivity_timeout = 70
+    options.networking.connect_timeout = 10
+    options.networking.request_timeout = 30
+    options.networking.error_backoffs = EndlessBackoff()
+    options.persistence.finalizer = "goodput.dev/finalizer"
+    options.persistence.diffbase_storage = NullDiff()
+    options.persistence.progress_storage = NullProgress()
+    options.execution.max_workers = 2
+    options.process.ultimate_exiting_timeout = 25
+    return options
+
+
+def registry(world: World, connection: Connection) -> kopf.OperatorRegistry:
+    """Handlers that fill `world`."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(server=connection.server, aiohttp_session=connection.session)
+
+    def serve(resource: Resource, kept: Kept[Any], *, keep_last: bool = False) -> None:
+        @kopf.on.event(
+            resource.group, resource.version, resource.plural, id=f"see-{resource.plural}", registry=handlers
+        )
+        async def see(event: Any, **_: Any) -> None:
+            take(world, kept, event["type"], dict(event["object"]), keep_last=keep_last)
+
+    serve(MODELS, world.models)
+    # What uses an SLO or a GPUType that goes serves on by the last one seen.
+    serve(SLOS, world.slos, keep_last=True)
+    serve(GPU_TYPES, world.gpu_types)
+    return handlers
+
+
+def take(world: World, kept: Kept[Any], kind: str | None, manifest: dict[str, Any], *, keep_last: bool) -> None:
+    """Store one object; wake the loop unless only its status changed."""
+    key = key_of(manifest)
+    before = kept.get(key)
+    if kind == "DELETED":
+        kept.remove(key, keep_last=keep_last)
+        world.touched()
+        return
+    if kept.put(manifest):
+        after = kept.get(key)
+        if before is None or after is None or (before.uid, before.generation) != (after.uid, after.generation):
+            world.touched()
+
+
+async def run(
+    world: World,
+    connection: Connection,
+    namespaces: tuple[str, ...],
+    stop: asyncio.Event,
+    started: Callable[[], Awaitable[None]],
+) -> None:
+    """Serve until `stop` is set. kopf closes the session that it is given: let it be one of its own."""
+    handlers = registry(world, connection)
+
+    @kopf.on.startup(registry=handlers)
+    async def start(**_: Any) -> None:
+        await started()
+
+    await kopf.operator(
+        registry=handlers,
+        settings=settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        stop_flag=stop,
+    )

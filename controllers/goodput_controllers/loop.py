@@ -1,0 +1,162 @@
+"""The fleet loop: observe -> decide -> apply for all Models together, level-triggered, one pass at a time.
+
+It wakes on every tick, and soon after something changed. Telemetry is read on ticks only: counters move no faster than
+they are scraped. Nothing happens until every store is in sync, and nothing is written without the Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from goodput.adapters.telemetry import Reading, Telemetry
+from goodput.decide import Policy
+from goodput.domain.identity import Key
+from goodput.domain.intent import ModelIntent
+from goodput.domain.memory import LoopMemory
+from goodput.domain.observed import Snapshot
+from goodput.domain.plan import ModelPlan, Plan
+from goodput.runtime.metrics import Metrics
+from goodput_controllers.memories import Memories
+from goodput_controllers.observe import Observer
+from goodput_controllers.reconcile import Reconciler
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_SECONDS = 0.2
+# Passes that only changes asked for take at most this share of one core.
+BUSY_SHARE = 0.25
+# A pass waits this long for writes; those of a Model that takes longer go on beside the next passes.
+WRITES_SECONDS = 5.0
+
+Decide = Callable[[Snapshot, Mapping[Key, LoopMemory], Policy, float], Plan]
+
+
+@dataclass(slots=True)
+class FleetLoop:
+    """Everything that one pass needs."""
+
+    observer: Observer
+    telemetry: Telemetry
+    memories: Memories
+    reconciler: Reconciler
+    metrics: Metrics
+    policy: Policy
+    decide: Decide
+    leading: Callable[[], bool]
+    clock: Callable[[], float] = time.time
+    # Called before each pass: whether stores are in sync ('' if so, else what is missing).
+    unsynced: Callable[[], str] = str
+    refresh: Callable[[], Awaitable[None]] | None = None
+    last_pass_at: float = 0.0
+    passes: int = 0
+    _led: bool = False
+    _reading: Reading | None = None
+    _read_at: float = float("-inf")
+
+    async def run(self) -> None:
+        """Loop until cancelled."""
+        dirty = self.observer.world.dirty
+        while True:
+            started = time.monotonic()
+            if not self.unsynced():
+                await self._guarded_pass()
+            took = time.monotonic() - started
+            next_tick = max(self._read_at + self.policy.tick_seconds, started + DEBOUNCE_SECONDS)
+            await asyncio.sleep(max(DEBOUNCE_SECONDS, min(took / BUSY_SHARE - took, 2.0)))
+            try:
+                await asyncio.wait_for(dirty.wait(), timeout=max(0.0, next_tick - time.monotonic()))
+                await asyncio.sleep(DEBOUNCE_SECONDS)
+            except TimeoutError:
+                pass
+
+    async def _guarded_pass(self) -> None:
+        self.observer.world.dirty.clear()
+        try:
+            await self.run_once()
+            self.metrics.passes.labels("ok").inc()
+        except Exception:
+            # One bad pass must not end the process: the next one starts from the same state.
+            log.exception("a pass of the fleet loop failed")
+            self.metrics.passes.labels("error").inc()
+        self.last_pass_at = time.monotonic()
+        self.metrics.last_pass.set(time.time())
+
+    async def run_once(self) -> Plan | None:
+        """One pass; None if this process does not lead."""
+        if not self.leading():
+            self._led = False
+            return None
+        if not self._led:
+            # Another leader may have decided since we last read: what it remembered counts.
+            self.memories.clear()
+            self._led = True
+        self.passes += 1
+        if self.refresh is not None:
+            with self._step("1 refresh"):
+                await self.refresh()
+        with self._step("2 intents"):
+            types = self.observer.gpu_types()
+            intents = self.observer.intents(types)
+            now = self.clock()
+        with self._step("3 telemetry"):
+            await self._read(intents, now)
+        with self._step("4 observe"):
+            now = self.clock()
+            snapshot = self.observer.snapshot(intents, types, self.observer.supply(types), self._reading, now)
+            memory = self.memories.load(intents, now)
+        with self._step("5 decide"):
+            plan, broken = self._decide(snapshot, memory, now)
+        for model in plan.models:
+            self.memories.put(model.key, model.memory)
+        with self._step("6 apply"):
+            await self.reconciler.reconcile(snapshot, plan, broken, now, wait_seconds=WRITES_SECONDS)
+        return plan
+
+    async def _read(self, intents: Mapping[Key, ModelIntent], now: float) -> None:
+        started = time.monotonic()
+        if started - self._read_at < self.policy.tick_seconds - DEBOUNCE_SECONDS:
+            return
+        self._read_at = started
+        self._reading = await self.telemetry.read(self.observer.wanted(intents, now))
+        self.metrics.telemetry_up.set(0 if self._reading.error else 1)
+        if self._reading.error:
+            log.warning("telemetry: %s", self._reading.error)
+        if self._reading.missing:
+            log.warning("no engine exports %s", ", ".join(self._reading.missing))
+
+    def _decide(
+        self, snapshot: Snapshot, memory: Mapping[Key, LoopMemory], now: float
+    ) -> tuple[Plan, dict[Key, Exception]]:
+        """Plan of the fleet; a Model that the laws stumble over is left out, and named, so that the others go on."""
+        try:
+            return self.decide(snapshot, memory, self.policy, now), {}
+        except Exception:
+            log.exception("the fleet cannot be decided as a whole: trying each Model")
+        broken: dict[Key, Exception] = {}
+        sound = []
+        for view in snapshot.models:
+            try:
+                self.decide(replace(snapshot, models=(view,)), memory, self.policy, now)
+            except Exception as error:
+                log.exception("%s cannot be decided", view.intent.key)
+                self.metrics.errors.labels("decide").inc()
+                broken[view.intent.key] = error
+            else:
+                sound.append(view)
+        plans: tuple[ModelPlan, ...] = ()
+        if sound:
+            plans = self.decide(replace(snapshot, models=tuple(sound)), memory, self.policy, now).models
+        return Plan(models=plans), broken
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.metrics.steps.labels(name).observe(time.perf_counter() - started)

@@ -1,0 +1,186 @@
+"""observe: one consistent Snapshot from the stores, and what telemetry to ask for. No I/O here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from goodput.adapters.records import DeploymentRecord, OwnPod
+from goodput.adapters.telemetry import Reading, Wanted
+from goodput.api import Model
+from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
+from goodput.domain.intent import GpuType, ModelIntent, Problem, RoutingMode
+from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot
+from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.resources import names
+from goodput.runtime.settings import Settings
+from goodput_controllers.cluster import Cluster
+from goodput_controllers.config_maps import ConfigMapCache
+from goodput_controllers.intents import Surroundings, intent_of
+from goodput_controllers.supply import gpu_types_of, supply_of
+from goodput_controllers.world import Entry, World
+
+# A field manager that wrote replicas longer ago than this has stopped scaling (a person did it once).
+FOREIGN_SCALER_SECONDS = 600.0
+# A ready pod is expected in Prometheus after this many scrape intervals: discovery, scrape, and one that was missed.
+SCRAPES_UNTIL_EXPECTED = 3.0
+
+
+@dataclass(slots=True)
+class Observer:
+    """Reads the stores of one process."""
+
+    world: World
+    cluster: Cluster
+    config_maps: ConfigMapCache
+    settings: Settings
+    # Problems that writing found, by Model; they are part of what is known of it.
+    apply_problems: dict[Key, tuple[Problem, ...]] = field(default_factory=dict)
+
+    def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
+        """Every Model that was ever valid."""
+        served_names = self._served_names()
+        type_names = frozenset(gpu.name for gpu in types)
+        found: dict[Key, ModelIntent] = {}
+        for entry in self.world.models.entries():
+            intent = intent_of(
+                entry,
+                Surroundings(
+                    settings=self.settings,
+                    slo=self._slo(entry),
+                    gpu_types=type_names,
+                    served_names=served_names.get(entry.key.namespace, {}),
+                    config_map_text=self.config_maps.text,
+                    pods=tuple(self.world.pods_of(entry.key)),
+                    apply_problems=self.apply_problems.get(entry.key, ()),
+                ),
+            )
+            if intent is not None:
+                found[entry.key] = intent
+        return found
+
+    def gpu_types(self) -> tuple[GpuType, ...]:
+        return gpu_types_of(built_in_gpu_types(), self.world.gpu_types.entries())
+
+    def supply(self, types: tuple[GpuType, ...]) -> tuple[GpuSupply, ...]:
+        nodes = list(self.cluster.nodes.values())
+        return supply_of(types, nodes, {node.name: self.world.used_on(node.name) for node in nodes})
+
+    def wanted(self, intents: Mapping[Key, ModelIntent], now: float) -> list[Wanted]:
+        """What to ask Prometheus for."""
+        expected_after = SCRAPES_UNTIL_EXPECTED * self.settings.scrape_seconds
+        wanted = []
+        for key, intent in sorted(intents.items()):
+            pods = self.world.pods_of(key)
+            engines = [pod for pod in pods if pod.pool == SERVE_POOL]
+            wanted.append(
+                Wanted(
+                    key=key,
+                    objective=intent.objective,
+                    pods=tuple(pod.key.name for pod in engines),
+                    serving=tuple(
+                        pod.key.name
+                        for pod in engines
+                        if pod.state is PodState.READY
+                        and pod.ready_at is not None
+                        and now - pod.ready_at > expected_after
+                    ),
+                    routers=tuple(
+                        pod.key.name for pod in pods if pod.pool == ROUTER_POOL and intent.routing is RoutingMode.ROUTER
+                    ),
+                )
+            )
+        return wanted
+
+    def snapshot(
+        self,
+        intents: Mapping[Key, ModelIntent],
+        types: tuple[GpuType, ...],
+        supply: tuple[GpuSupply, ...],
+        reading: Reading | None,
+        now: float,
+    ) -> Snapshot:
+        """Everything that a decision may look at."""
+        models = tuple(self._view(intent, reading, now) for _, intent in sorted(intents.items()))
+        error = "Prometheus was not asked yet" if reading is None else reading.error
+        return Snapshot(models=models, gpu_types=types, supply=supply, telemetry_error=error)
+
+    def _view(self, intent: ModelIntent, reading: Reading | None, now: float) -> ModelView:
+        key = intent.key
+        pods = self.world.pods_of(key)
+        serve = Key(key.namespace, names.engine(key.name))
+        router = Key(key.namespace, names.router(key.name))
+        telemetry = reading.models.get(key) if reading is not None and not reading.error else None
+        return ModelView(
+            intent=intent,
+            pool=self._pool(SERVE_POOL, serve, pods, intent, now),
+            router=self._pool(ROUTER_POOL, router, pods, intent, now),
+            telemetry=telemetry,
+        )
+
+    def _pool(self, name: str, key: Key, pods: list[OwnPod], intent: ModelIntent, now: float) -> PoolView:
+        record = self.cluster.deployment(key)
+        views = tuple(self._pod(pod) for pod in pods if pod.pool == name)
+        if record is None or record.owner_uid != intent.uid or record.deleting:
+            return PoolView(name=name, exists=False, pods=views)
+        placement = record.placement
+        return PoolView(
+            name=name,
+            exists=True,
+            spec_replicas=record.replicas,
+            revision=record.revision,
+            rolling_out=record.rolling_out,
+            foreign_scaler=self._foreign_scaler(key, record, now) or None,
+            gpu_type=placement.gpu_type if placement else "",
+            tensor_parallel=placement.tensor_parallel if placement else 1,
+            pipeline_parallel=placement.pipeline_parallel if placement else 1,
+            pods=views,
+        )
+
+    def _pod(self, pod: OwnPod) -> PodView:
+        node = self.cluster.nodes.get(Key("", pod.node)) if pod.node else None
+        return PodView(
+            name=pod.key.name,
+            uid=pod.uid,
+            pool=pod.pool,
+            revision=pod.revision,
+            state=pod.state,
+            node=pod.node or None,
+            created_at=pod.created_at,
+            ready_at=pod.ready_at,
+            restarts=pod.restarts,
+            trouble=pod.trouble,
+            trouble_message=pod.trouble_message,
+            deletion_cost=pod.deletion_cost,
+            node_lost=bool(pod.node) and (node is None or not node.ready or node.cordoned),
+        )
+
+    def _foreign_scaler(self, key: Key, record: DeploymentRecord, now: float) -> str:
+        scaler = self.cluster.scaler_of(key)
+        if scaler:
+            return scaler
+        foreign = record.foreign_scaler
+        if foreign is None or (not foreign.applies and now - foreign.at > FOREIGN_SCALER_SECONDS):
+            return ""
+        return f"field manager {foreign.manager}"
+
+    def _slo(self, entry: Entry[Model]) -> Entry | None:  # type: ignore[type-arg]
+        if entry.value is None:
+            return None
+        return self.world.slos.get(Key(entry.value.slo_namespace, entry.value.spec.slo.name))
+
+    def _served_names(self) -> dict[str, dict[str, Key]]:
+        """By namespace: who serves a name. Of several, the one that was there first keeps it."""
+        holders: dict[str, dict[str, Key]] = {}
+        entries = [entry for entry in self.world.models.entries() if entry.value is not None]
+        entries.sort(key=lambda e: (e.value.metadata.creation_timestamp if e.value else "", e.key))
+        for entry in entries:
+            if entry.value is not None:
+                holders.setdefault(entry.key.namespace, {}).setdefault(entry.value.served_name, entry.key)
+        return holders
+
+
+def unix_now() -> float:
+    """Seconds since the epoch: the clock of decisions."""
+    return time.time()

@@ -1,0 +1,328 @@
+"""The operator process: builds its parts, starts them in order, ends them in order.
+
+Nothing is decided before every store is in sync, nothing written without the Lease. SIGTERM ends the loop first, waits
+for writes in flight, then gives the Lease up. A part that dies ends the process: its pod restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import aiohttp
+
+from goodput.adapters.events import EventRecorder
+from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
+from goodput.adapters.kube import KubeApi, KubeClient
+from goodput.adapters.kube_connection import Connection, connect, load_configuration
+from goodput.adapters.kube_errors import KubeError, NotFound
+from goodput.adapters.lease import Lease
+from goodput.adapters.prometheus import PrometheusSettings, PrometheusTelemetry
+from goodput.adapters.telemetry import Telemetry
+from goodput.decide import Policy, decide
+from goodput.domain.identity import Key
+from goodput.runtime import server
+from goodput.runtime.metrics import Metrics
+from goodput.runtime.settings import Settings
+from goodput_controllers import kopf_shell
+from goodput_controllers.applying import Applier
+from goodput_controllers.cluster import Cluster
+from goodput_controllers.config_maps import ConfigMapCache
+from goodput_controllers.loop import Decide, FleetLoop
+from goodput_controllers.memories import Memories
+from goodput_controllers.observe import Observer
+from goodput_controllers.reconcile import Reconciler
+from goodput_controllers.side_status import SideStatus
+from goodput_controllers.status import StatusBook
+from goodput_controllers.status_writer import StatusWriter
+from goodput_controllers.telling import Teller
+from goodput_controllers.world import Kept, World
+
+log = logging.getLogger(__name__)
+
+# The loop is dead if no pass ended for this many ticks (and stores are in sync).
+DEAD_TICKS = 12.0
+CRD_RETRY_SECONDS = 5.0
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The constants of the laws, with what the administrator set."""
+    return Policy(
+        tick_seconds=settings.tick_seconds,
+        scrape_seconds=settings.scrape_seconds,
+        max_gpus_per_namespace=settings.max_gpus_per_namespace,
+        max_cost_per_hour_per_namespace=settings.max_cost_per_hour_per_namespace,
+    )
+
+
+@dataclass(slots=True)
+class Operator:
+    """All parts of one process over one API."""
+
+    settings: Settings
+    api: KubeApi
+    telemetry: Telemetry
+    metrics: Metrics
+    decide: Decide = decide
+    world: World = field(default_factory=World)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    cluster: Cluster = field(init=False)
+    lease: Lease = field(init=False)
+    loop: FleetLoop = field(init=False)
+    reconciler: Reconciler = field(init=False)
+    config_maps: ConfigMapCache = field(init=False)
+    problem: str = "starting"
+
+    def __post_init__(self) -> None:
+        settings, api, world = self.settings, self.api, self.world
+        self.cluster = Cluster(api, world, namespaces=settings.namespaces, relist_seconds=settings.relist_seconds)
+        self.lease = Lease(api, settings.lease_namespace, settings.lease_name, settings.identity)
+        self.config_maps = ConfigMapCache(api)
+        observer = Observer(world, self.cluster, self.config_maps, settings)
+        memories = Memories(self.cluster)
+        applier = Applier(api, world, self.cluster, leading=self.leading, limit=asyncio.Semaphore(settings.concurrency))
+        book = StatusBook()
+        teller = Teller(EventRecorder(api, settings.identity), self.metrics)
+        self.reconciler = Reconciler(
+            observer=observer,
+            applier=applier,
+            memories=memories,
+            book=book,
+            statuses=StatusWriter(api, world, self.cluster, book, teller, leading=self.leading),
+            teller=teller,
+            metrics=self.metrics,
+            settings=settings,
+            side=SideStatus(api, world, leading=self.leading),
+        )
+        self.loop = FleetLoop(
+            observer=observer,
+            telemetry=self.telemetry,
+            memories=memories,
+            reconciler=self.reconciler,
+            metrics=self.metrics,
+            policy=policy_of(settings),
+            decide=self.decide,
+            leading=self.leading,
+            unsynced=self.unsynced,
+            refresh=self._refresh,
+        )
+
+    def leading(self) -> bool:
+        """Whether this process may write."""
+        return not self.settings.leader_election or self.lease.leading
+
+    def unsynced(self) -> str:
+        """What the loop still waits for ('' if nothing)."""
+        kinds = [name for name, kept in self._kept().items() if not kept.synced]
+        return ", ".join([*kinds, *self.cluster.unsynced()])
+
+    def not_ready(self) -> str:
+        """For the readiness probe: standing by in sync is ready."""
+        missing = self.unsynced()
+        return f"not in sync: {missing}" if missing else self.problem
+
+    def not_alive(self) -> str:
+        """For the liveness probe."""
+        silent = self.cluster.silent()
+        if silent:
+            return f"no sign of life from the watches of {', '.join(silent)}"
+        age = time.monotonic() - self.loop.last_pass_at
+        if self.loop.last_pass_at and not self.unsynced() and age > DEAD_TICKS * self.settings.tick_seconds:
+            return f"no pass of the loop for {age:.0f} s"
+        return ""
+
+    def exposition(self) -> bytes:
+        """Metrics as text."""
+        self.metrics.leader.set(1 if self.leading() else 0)
+        now = time.monotonic()
+        for reflector in self.cluster.reflectors():
+            plural = reflector.resource.plural
+            self.metrics.reflector_objects.labels(plural).set(len(reflector))
+            self.metrics.reflector_lag.labels(plural).set(0 if reflector.absent else now - reflector.last_activity)
+        for plural, kept in self._kept().items():
+            self.metrics.reflector_objects.labels(plural).set(len(kept))
+        return self.metrics.render()
+
+    async def run(self, shell: Coroutine[Any, Any, None] | None = None) -> None:
+        """Run until `stop` is set or a part dies; `shell` feeds Models, SLOs and GPUTypes (kopf, or a test).
+
+        Raises:
+            Exception: of the part that died.
+        """
+        await self._list_ours()
+        parts = {
+            "reflectors": self.cluster.run(),
+            "lease": self.lease.run() if self.settings.leader_election else self.stop.wait(),
+            "loop": self.loop.run(),
+            "anti-entropy": self._relist_ours(),
+            "garbage": self._settle_memory(),
+        }
+        tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+        stopping = asyncio.create_task(self.stop.wait(), name="stop")
+        fed = asyncio.create_task(shell, name="kopf") if shell is not None else None
+        watched = {*tasks, stopping, *([fed] if fed else [])}
+        self.problem = ""
+        try:
+            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                if task is not fed or not self.stop.is_set():
+                    log.error("%s ended", task.get_name(), exc_info=task.exception())
+                    task.result()
+        finally:
+            await self._end(tasks, fed)
+            stopping.cancel()
+
+    async def _end(self, tasks: list[asyncio.Task[Any]], fed: asyncio.Task[None] | None) -> None:
+        self.stop.set()
+        loop = next(task for task in tasks if task.get_name() == "loop")
+        loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await loop
+        await self.reconciler.drain()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.settings.leader_election:
+            await self.lease.release()
+        if fed is not None:
+            await asyncio.wait([fed], timeout=10.0)
+
+    def _kept(self) -> dict[str, Kept[Any]]:
+        return {
+            MODELS.plural: self.world.models,
+            SLOS.plural: self.world.slos,
+            GPU_TYPES.plural: self.world.gpu_types,
+        }
+
+    async def _list_ours(self) -> None:
+        """Read our kinds once; a missing CRD is waited for, and said."""
+        while not self.stop.is_set():
+            try:
+                await self._relist_once()
+                return
+            except NotFound as error:
+                log.error("the CRDs of goodput.dev are not installed: install crds/ (%s)", error)
+            except KubeError as error:
+                log.warning("cannot read our own kinds: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), CRD_RETRY_SECONDS)
+
+    async def _relist_ours(self) -> None:
+        """Compare with a fresh list now and then: an event that kopf never got, or a deletion that it missed."""
+        while True:
+            await asyncio.sleep(self.settings.relist_seconds)
+            try:
+                await self._relist_once()
+            except KubeError as error:
+                log.warning("cannot list our own kinds again: %s", error)
+
+    async def _relist_once(self) -> None:
+        for resource, kept in ((SLOS, self.world.slos), (GPU_TYPES, self.world.gpu_types), (MODELS, self.world.models)):
+            items: list[dict[str, Any]] = []
+            for namespace in self._namespaces(resource):
+                async for page, _ in self.api.pages(resource, namespace):
+                    items += page
+            if kept.replace_all(items, keep_last=resource is SLOS):
+                self.world.touched()
+
+    def _namespaces(self, resource: Resource) -> tuple[str | None, ...]:
+        return self.settings.namespaces if resource.namespaced and self.settings.namespaces else (None,)
+
+    async def _refresh(self) -> None:
+        """What a pass needs and no watch delivers: ConfigMaps that Models refer to, SLOs gone before our time."""
+        wanted = []
+        for entry in self.world.models.entries():
+            model = entry.value
+            if model is None:
+                continue
+            architecture = model.spec.architecture
+            if architecture is not None and architecture.config_map_ref is not None:
+                wanted.append(Key(entry.key.namespace, architecture.config_map_ref.name))
+            slo = Key(model.slo_namespace, model.spec.slo.name)
+            if self.world.slos.get(slo) is None:
+                last = self.loop.memories.last_slo(entry.key, entry.uid)
+                if last is not None and Key(last.metadata.namespace, last.metadata.name) == slo:
+                    self.world.slos.restore(slo, last)
+        await self.config_maps.refresh(wanted)
+
+    async def _settle_memory(self) -> None:
+        """Once in sync, the stores are most of the heap and stay: keep the collector from walking them."""
+        while self.unsynced():  # noqa: ASYNC110 - many stores, and no hurry
+            await asyncio.sleep(0.5)
+        log.info("in sync", extra={"data": {r.resource.plural: len(r) for r in self.cluster.reflectors()}})
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        await asyncio.Event().wait()
+
+
+async def run_operator(settings: Settings) -> None:
+    """The whole process over a real cluster, until SIGTERM or SIGINT.
+
+    Raises:
+        kubernetes.config.ConfigException: there is no cluster to talk to.
+        OSError: the listening address is taken.
+    """
+    release = version("goodput-operator")
+    metrics = Metrics(release)
+    connection = await connect(load_configuration(), f"goodput-operator/{release}")
+    client = KubeClient(connection, observer=lambda verb, kind, result: metrics.writes.labels(verb, kind, result).inc())
+    telemetry = PrometheusTelemetry(
+        PrometheusSettings(settings.prometheus_url, settings.prometheus_token_file, settings.prometheus_ca_file)
+    )
+    operator = Operator(settings, client, telemetry, metrics)
+    runner = await server.serve(
+        settings.listen_host,
+        settings.listen_port,
+        metrics=operator.exposition,
+        ready=operator.not_ready,
+        live=operator.not_alive,
+    )
+    try:
+        await operator.run(_shell(operator, connection))
+    finally:
+        await runner.cleanup()
+        telemetry.close()
+        await connection.close()
+
+
+async def _shell(operator: Operator, connection: Connection) -> None:
+    """kopf with a session of its own over the shared pool: it closes what it is given."""
+    ended = asyncio.Event()
+    lent = connection.lend()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        operator.stop.set()
+
+    async def own_signals() -> None:
+        # kopf takes the signals when it starts; taken back, they end the loop first and kopf last.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                loop.add_signal_handler(number, stop)
+
+    async def forward() -> None:
+        await operator.stop.wait()
+        ended.set()
+
+    forwarding = asyncio.create_task(forward(), name="stop kopf")
+    try:
+        await kopf_shell.run(
+            operator.world,
+            lent,
+            operator.settings.namespaces,
+            ended,
+            started=own_signals,
+        )
+    finally:
+        forwarding.cancel()
+        with contextlib.suppress(aiohttp.ClientError):
+            await lent.close()

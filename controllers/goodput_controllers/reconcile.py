@@ -1,0 +1,239 @@
+"""Carries a plan out, Model by Model: writes, status, events, metrics. A broken Model never holds up its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput.adapters.kube_errors import Conflict, KubeError, NotFound, Refused, SchemaOutdated
+from goodput.domain.conditions import ConditionReason, ConditionType
+from goodput.domain.identity import Key
+from goodput.domain.intent import Problem
+from goodput.domain.observed import ModelView, Snapshot
+from goodput.domain.plan import ModelPlan, Plan
+from goodput.resources.inputs import RenderInput
+from goodput.runtime.metrics import Metrics
+from goodput.runtime.settings import Settings
+from goodput_controllers.applying import Applier, NameTaken, NotLeading, Outcome, StillThere, VictimsUnseen
+from goodput_controllers.memories import Memories
+from goodput_controllers.observe import Observer
+from goodput_controllers.rendering import render_input, render_settings
+from goodput_controllers.rollout import Rollouts
+from goodput_controllers.side_status import SideStatus
+from goodput_controllers.status import StatusBook
+from goodput_controllers.status_writer import StatusWriter
+from goodput_controllers.telling import Teller
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS = 1.0
+LAST_BACKOFF_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class _Backoff:
+    failures: int = 0
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """One task per Model that needs one; a Model whose last task still runs is left to it."""
+
+    observer: Observer
+    applier: Applier
+    memories: Memories
+    book: StatusBook
+    statuses: StatusWriter
+    teller: Teller
+    metrics: Metrics
+    settings: Settings
+    side: SideStatus
+    rollouts: Rollouts = field(default_factory=Rollouts)
+    _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+    _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
+
+    async def reconcile(
+        self, snapshot: Snapshot, plan: Plan, broken: dict[Key, Exception], now: float, *, wait_seconds: float
+    ) -> None:
+        """Start what is to be done; wait for it, but not for long."""
+        views = {view.intent.key: view for view in snapshot.models}
+        entries = {entry.key: entry for entry in self.observer.world.models.entries()}
+        self._forget(set(entries))
+        candidates = [
+            key
+            for key, entry in entries.items()
+            if entry.value is not None
+            and entry.value.spec.engine.update == "Automatic"
+            and self.book.update_available(key)
+        ]
+        self.rollouts.look(snapshot, plan, candidates, now)
+        for model in plan.models:
+            self.metrics.show(model.key, model.figures)
+            told = self.book.observe(model, now)
+            try:
+                work = self._work(views[model.key], model, told, now)
+            except Exception as error:
+                work = self._failed(views[model.key], model, error, now)
+            if work is not None:
+                self._start(model.key, work)
+        for key, why in broken.items():
+            self._start(key, self.statuses.undecided(views[key].intent, why, now))
+        for entry in entries.values():
+            if entry.value is None and entry.error is not None and self.statuses.invalid_due(entry):
+                self._start(entry.key, self.statuses.invalid(entry, now))
+        running = [task for task in self._tasks.values() if not task.done()]
+        if running:
+            await asyncio.wait(running, timeout=wait_seconds)
+        await self.side.write(snapshot, plan, now)
+        self.teller.count_conditions()
+
+    async def drain(self) -> None:
+        """Wait for the writes that are on their way (before giving up the Lease)."""
+        running = [task for task in self._tasks.values() if not task.done()]
+        if running:
+            await asyncio.wait(running, timeout=10.0)
+
+    def _forget(self, present: set[Key]) -> None:
+        for known in (self.applier, self.book, self.teller, self.rollouts, self.statuses):
+            known.forget(present)
+        self.metrics.forget_others(present)
+        for key in self._backoffs.keys() - present:
+            del self._backoffs[key]
+        for key in self.observer.apply_problems.keys() - present:
+            del self.observer.apply_problems[key]
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            del self._tasks[key]
+
+    def _start(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        if key in self._tasks:
+            work.close()
+            return
+        self._tasks[key] = asyncio.create_task(self._guarded(key, work), name=f"reconcile {key}")
+
+    async def _guarded(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except NotLeading:
+            log.info("%s: stopped writing, leadership was lost", key)
+        except KubeError as error:
+            log.warning("%s: %s", key, error)
+        except Exception:
+            log.exception("%s: unexpected error", key)
+            self.metrics.errors.labels("reconcile").inc()
+
+    def _work(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> Coroutine[Any, Any, None] | None:
+        """What is to be done for one Model, or None: most passes find nothing for most Models."""
+        render = self._render(view, plan)
+        if render is not None:
+            update = self.applier.settled(render)
+            if update is None:
+                if now < self._backoffs.get(plan.key, _Backoff()).until:
+                    return None
+                return self._apply(view, plan, render, told, now)
+            self.book.note_update(plan.key, update)
+        problems = self._problems(plan.key)
+        if told or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
+            return self._finish(view, plan, told, now)
+        return None
+
+    def _render(self, view: ModelView, plan: ModelPlan) -> RenderInput | None:
+        """What to render, or None where what runs is to be left alone."""
+        entry = self.observer.world.models.get(plan.key)
+        fatal = any(problem.fatal for problem in view.intent.problems)
+        if plan.pool is None or entry is None or entry.value is None or view.intent.paused or fatal:
+            return None
+        return render_input(
+            entry.value,
+            view.intent,
+            plan.pool.placement,
+            replicas=plan.pool.replicas,
+            settings=render_settings(self.settings, pod_monitor=self.observer.cluster.has_pod_monitors),
+            take_update=self.rollouts.take_update(plan.key),
+            surge=self.rollouts.surge(plan.key),
+        )
+
+    async def _apply(self, view: ModelView, plan: ModelPlan, render: RenderInput, told: bool, now: float) -> None:
+        key = plan.key
+        problem: Problem | None = None
+        outcome = Outcome()
+        try:
+            outcome = await self.applier.apply(render, plan, self._memory(view))
+        except (Conflict, VictimsUnseen) as error:
+            # Decided from an old state: the present one is in the store by now.
+            log.info("%s: deciding again: %s", key, error)
+            self._retry(key, now, FIRST_BACKOFF_SECONDS)
+            return
+        except SchemaOutdated as error:
+            problem = _stalled(ConditionReason.CRD_OUTDATED, f"{error}: upgrade the CRDs")
+        except NameTaken as error:
+            problem = _stalled(ConditionReason.NAME_CONFLICT, str(error))
+        except (Refused, NotFound) as error:
+            problem = _stalled(ConditionReason.API_REFUSED, str(error))
+        except StillThere as error:
+            log.info("%s: %s", key, error)
+            self._retry(key, now, LAST_BACKOFF_SECONDS)
+            return
+        except NotLeading:
+            raise
+        except KubeError as error:
+            log.warning("%s: %s", key, error)
+            self._retry(key, now, LAST_BACKOFF_SECONDS)
+            return
+        except Exception as error:
+            await self._failed(view, plan, error, now)
+            return
+        if problem is not None:
+            log.warning("%s: %s", key, problem.message)
+            self.observer.apply_problems[key] = (problem,)
+            self._retry(key, now, LAST_BACKOFF_SECONDS)
+        else:
+            self.observer.apply_problems.pop(key, None)
+            self._backoffs.pop(key, None)
+            self.book.note_update(key, outcome.update_available or "")
+            if outcome.replicas_written is not None:
+                self.memories.written(key, now)
+        await self._finish(view, plan, told and problem is None, now)
+
+    async def _finish(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> None:
+        """What follows writes, or stands alone: telling, memory, status."""
+        if told:
+            await self.teller.tell(view.intent, plan.decision)
+        if self.memories.due(plan.key, now) and view.pool.exists:
+            await self.applier.write_memory(view.intent, self._memory(view))
+            self.memories.written(plan.key, now)
+        await self.statuses.write(view, plan, self._problems(plan.key), now)
+
+    async def _failed(self, view: ModelView, plan: ModelPlan, error: Exception, now: float) -> None:
+        """Something that nobody foresaw: logged whole, shown to the Model's author, retried with patience."""
+        log.error("%s: unexpected error", plan.key, exc_info=error)
+        self.metrics.errors.labels("apply").inc()
+        message = f"unexpected error, see the log of the operator: {type(error).__name__}: {error}"
+        self.observer.apply_problems[plan.key] = (_stalled(ConditionReason.INVALID_SPEC, message[:1000]),)
+        self._retry(plan.key, now, LAST_BACKOFF_SECONDS)
+        await self.statuses.write(view, plan, self._problems(plan.key), now)
+
+    def _memory(self, view: ModelView) -> Any:
+        return self.memories.config_map(view.intent, self.observer.world.slos.get(view.intent.slo))
+
+    def _problems(self, key: Key) -> tuple[Problem, ...]:
+        rollout = self.rollouts.problem(key)
+        return (*self.observer.apply_problems.get(key, ()), *((rollout,) if rollout else ()))
+
+    def _retry(self, key: Key, now: float, longest_seconds: float) -> None:
+        backoff = self._backoffs.setdefault(key, _Backoff())
+        pause = min(longest_seconds, FIRST_BACKOFF_SECONDS * 2**backoff.failures)
+        backoff.failures = min(backoff.failures + 1, 10)
+        if longest_seconds <= FIRST_BACKOFF_SECONDS:
+            backoff.until = now
+            self.observer.world.dirty.set()
+        else:
+            backoff.until = now + pause
+
+
+def _stalled(reason: ConditionReason, message: str) -> Problem:
+    # Not fatal: a fatal problem plans nothing, and then nothing would ever find out that it is gone.
+    return Problem(type=ConditionType.STALLED, reason=reason, message=message, fatal=False)

@@ -1,0 +1,90 @@
+"""From a Model and its plan to `RenderInput`, and whether rendering anew could give anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goodput.api import Model
+from goodput.domain.intent import ModelIntent
+from goodput.domain.plan import Placement
+from goodput.resources.inputs import EngineInput, RenderInput, RenderSettings, SecretKey
+from goodput.runtime.settings import Settings
+
+
+def render_settings(settings: Settings, *, pod_monitor: bool) -> RenderSettings:
+    """The part of the operator's settings that shapes objects."""
+    return RenderSettings(
+        engine_image=settings.engine_image,
+        router_image=settings.router_image,
+        scrape_seconds=max(1, round(settings.scrape_seconds)),
+        pod_monitor=pod_monitor,
+        router_replicas=settings.router_replicas,
+    )
+
+
+def render_input(
+    model: Model,
+    intent: ModelIntent,
+    placement: Placement,
+    *,
+    replicas: int,
+    settings: RenderSettings,
+    take_update: bool = False,
+    surge: bool = True,
+) -> RenderInput:
+    """One Model ready to be rendered."""
+    spec = model.spec
+    credentials = spec.credentials.secret_ref if spec.credentials else None
+    return RenderInput(
+        intent=intent,
+        placement=placement,
+        replicas=replicas,
+        settings=settings,
+        revision=spec.revision,
+        credentials=SecretKey(name=credentials.name, key=credentials.key) if credentials else None,
+        image_pull_secrets=tuple(reference.name for reference in spec.image_pull_secrets),
+        engine=EngineInput(
+            image=spec.engine.image,
+            args=tuple(spec.engine.args),
+            env=tuple(variable.to_dict() for variable in spec.engine.env),
+        ),
+        template=spec.template.to_dict() if spec.template is not None else {},
+        take_update=take_update,
+        surge=surge,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RenderKey:
+    """Equal keys render equal objects, given equal Deployments. Believed capacities and prices are no part of it."""
+
+    uid: str
+    generation: int
+    intent: tuple[object, ...]
+    placement: tuple[object, ...]
+    replicas: int
+    settings: RenderSettings
+    take_update: bool
+    surge: bool
+
+
+def render_key(render: RenderInput) -> RenderKey:
+    """What the rendered objects depend on."""
+    intent, placement = render.intent, render.placement
+    return RenderKey(
+        uid=intent.uid,
+        generation=intent.generation,
+        intent=(intent.objective, intent.architecture, intent.admission, intent.routing, intent.served_name),
+        placement=(
+            placement.gpu_type,
+            placement.resource_name,
+            placement.node_selector,
+            placement.tolerations,
+            placement.tensor_parallel,
+            placement.pipeline_parallel,
+        ),
+        replicas=render.replicas,
+        settings=render.settings,
+        take_update=render.take_update,
+        surge=render.surge,
+    )

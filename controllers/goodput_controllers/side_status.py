@@ -1,0 +1,197 @@
+"""Status of SLOs and GPUTypes: who uses them, what there is. Written when it changed, and not often."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput.adapters.kinds import GPU_TYPES, SLOS, Resource
+from goodput.adapters.kube import KubeApi
+from goodput.adapters.kube_errors import KubeError, NotFound
+from goodput.api import SLO, GPUType
+from goodput.api.conditions import Condition as WrittenCondition
+from goodput.api.conditions import merge_conditions
+from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
+from goodput.domain.identity import Key
+from goodput.domain.observed import GpuSupply, Snapshot
+from goodput.domain.plan import Plan
+from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput_controllers.figures import LEAST_CHANGE, attainment_figure, percent
+from goodput_controllers.status_text import rfc3339
+from goodput_controllers.supply import incomplete
+from goodput_controllers.world import Entry, Kept, World
+
+log = logging.getLogger(__name__)
+
+GPU_QUIET_SECONDS = 60.0
+ATTAINMENT_QUIET_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Written:
+    signature: tuple[object, ...] = ()
+    at: float = float("-inf")
+    attainment: float | None = None
+
+
+@dataclass(slots=True)
+class SideStatus:
+    """Keeps what was written, so that nothing is written twice."""
+
+    api: KubeApi
+    world: World
+    leading: Callable[[], bool]
+    _slos: dict[Key, _Written] = field(default_factory=dict)
+    _types: dict[Key, _Written] = field(default_factory=dict)
+
+    async def write(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        """Write what changed; an error is logged and tried again at the next pass."""
+        try:
+            await self._write_slos(snapshot, plan, now)
+            await self._write_types(snapshot.supply, now)
+        except KubeError as error:
+            log.warning("status of an SLO or GPUType: %s", error)
+
+    async def _write_slos(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        users: dict[Key, int] = {}
+        good: dict[Key, tuple[float, int]] = {}
+        figures = {model.key: model.figures for model in plan.models}
+        for view in snapshot.models:
+            slo = view.intent.slo
+            users[slo] = users.get(slo, 0) + 1
+            figure = figures.get(view.intent.key)
+            if figure is not None and figure.attainment_lower is not None and figure.attainment_upper is not None:
+                share = (figure.attainment_lower + figure.attainment_upper) / 2
+                met, count = good.get(slo, (0.0, 0))
+                good[slo] = (met + share * figure.attainment_requests, count + figure.attainment_requests)
+        for key in self.world.slos.deleted_keys():
+            if key not in users:
+                self.world.slos.forget_deleted(key)
+        for entry in self.world.slos.entries():
+            count = users.get(entry.key, 0)
+            condition = _slo_condition(entry, count)
+            met, requests = good.get(entry.key, (0.0, 0))
+            share = met / requests if requests else None
+            written = self._slos.setdefault(entry.key, _Written())
+            signature = (entry.uid, entry.generation, count, condition.status, condition.reason)
+            old = entry.value.status if entry.value is not None else None
+            if written.signature == () and old is not None and old.conditions:
+                self._adopt(written, entry, old.users, old.conditions[0], now)
+            if signature == written.signature and not _moved(written, share, requests, now):
+                continue
+            status: dict[str, Any] = {"users": count}
+            if share is not None:
+                status["attainment"] = percent(share)
+            if await self._apply(SLOS, self.world.slos, entry, status=status, condition=condition, now=now):
+                self._slos[entry.key] = _Written(signature, now, share)
+
+    async def _write_types(self, supply: Iterable[GpuSupply], now: float) -> None:
+        by_type: Mapping[str, GpuSupply] = {item.type: item for item in supply}
+        built_in = frozenset(gpu.name for gpu in built_in_gpu_types())
+        for entry in self.world.gpu_types.entries():
+            name = entry.key.name
+            there = by_type.get(name, GpuSupply(type=name, nodes=0, installed=0, used=0))
+            condition = _type_condition(entry, there, name in built_in)
+            counts = (there.nodes, there.installed, there.used, there.free)
+            signature = (entry.uid, entry.generation, condition.status, condition.reason, *counts)
+            written = self._types.setdefault(entry.key, _Written())
+            old = entry.value.status if entry.value is not None else None
+            if written.signature == () and old is not None and old.conditions:
+                known = (old.nodes, old.installed, old.used, old.free)
+                ready = old.conditions[0]
+                seen = (entry.uid, old.observed_generation, ready.status, ready.reason, *known)
+                written.signature, written.at = seen, now - GPU_QUIET_SECONDS
+            if signature == written.signature:
+                continue
+            if signature[:4] == written.signature[:4] and now - written.at < GPU_QUIET_SECONDS:
+                continue
+            status = dict(zip(("nodes", "installed", "used", "free"), counts, strict=True))
+            if await self._apply(GPU_TYPES, self.world.gpu_types, entry, status=status, condition=condition, now=now):
+                self._types[entry.key] = _Written(signature, now)
+
+    @staticmethod
+    def _adopt(written: _Written, entry: Entry[SLO], users: int | None, ready: WrittenCondition, now: float) -> None:
+        written.signature = (entry.uid, ready.observed_generation, users, ready.status, ready.reason)
+        written.at = now
+
+    async def _apply(
+        self,
+        resource: Resource,
+        kept: Kept[Any],
+        entry: Entry[SLO] | Entry[GPUType],
+        *,
+        status: dict[str, Any],
+        condition: Condition,
+        now: float,
+    ) -> bool:
+        if not self.leading():
+            return False
+        value = entry.value
+        old = value.status.conditions if value is not None and value.status is not None else ()
+        merged = merge_conditions(old, [condition], generation=entry.generation, now=rfc3339(now))
+        metadata: dict[str, Any] = {"name": entry.key.name, "uid": entry.uid}
+        if entry.key.namespace:
+            metadata["namespace"] = entry.key.namespace
+        manifest = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": metadata,
+            "status": {
+                **status,
+                "observedGeneration": entry.generation,
+                "conditions": [item.to_dict() for item in merged],
+            },
+        }
+        started = time.monotonic()
+        try:
+            kept.put(await self.api.apply(manifest, resource, subresource="status"))
+        except NotFound:
+            return False
+        log.debug("status of %s %s written in %.3f s", resource.kind, entry.key, time.monotonic() - started)
+        return True
+
+
+def _moved(written: _Written, share: float | None, requests: int, now: float) -> bool:
+    if now - written.at < ATTAINMENT_QUIET_SECONDS or share is None:
+        return False
+    if written.attainment is None:
+        return True
+    # Of a share near 1 the misses are the figure: 99 % and 95 % differ by a factor of five.
+    figure = attainment_figure(share, requests)
+    misses = 1.0 - written.attainment
+    return abs(share - written.attainment) > max(LEAST_CHANGE * max(misses, 0.01), 3.0 * figure.error)
+
+
+def _slo_condition(entry: Entry[SLO], users: int) -> Condition:
+    if entry.error is not None:
+        return Condition(
+            ConditionType.READY, ConditionStatus.FALSE, ConditionReason.INVALID_SPEC, str(entry.error)[:1000]
+        )
+    if users:
+        return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.IN_USE, "in use")
+    return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.UNUSED, "no Model uses it")
+
+
+def _type_condition(entry: Entry[GPUType], there: GpuSupply, built_in: bool) -> Condition:
+    if entry.value is None or entry.error is not None:
+        message = str(entry.error)[:1000] if entry.error is not None else ""
+        return Condition(ConditionType.READY, ConditionStatus.FALSE, ConditionReason.INVALID_SPEC, message)
+    lacking = incomplete(entry.value, built_in)
+    if lacking:
+        return Condition(
+            ConditionType.READY,
+            ConditionStatus.FALSE,
+            ConditionReason.INVALID_SPEC,
+            f"{lacking}: needed for a type that is not built in",
+        )
+    if not there.nodes:
+        return Condition(
+            ConditionType.READY,
+            ConditionStatus.FALSE,
+            ConditionReason.NO_NODES,
+            "no ready, schedulable node carries its labels and its resource: see spec.nodeSelector",
+        )
+    return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.MATCHES_NODES, "nodes carry this type")

@@ -1,0 +1,204 @@
+"""When the status of a Model is worth a write.
+
+At once: a flip of an urgent condition, a decision that says something new, a change of replicas. Otherwise at most once
+in five minutes, and only where a verdict turned or a figure moved beyond its noise. Live values are metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from goodput.api.modelstatus import ModelStatus, PinnedStatus
+from goodput.domain.conditions import Condition
+from goodput.domain.decision import Action, Clamp, Decision, Rule
+from goodput.domain.identity import Key
+from goodput.domain.observed import ModelView
+from goodput.domain.plan import ModelPlan
+from goodput_controllers.conditions import URGENT
+from goodput_controllers.figures import Figure, FigureWindow, attainment_figure
+from goodput_controllers.status_text import pool_status, pool_summary, replicas_text, status_of
+
+QUIET_SECONDS = 300.0
+# What a user should find in status for as long as it holds; the other rules come and go with the noise of the load.
+LASTING_RULES = frozenset(
+    {Rule.HOLD_METRICS, Rule.HOLD_PAUSED, Rule.HOLD_CONFLICT, Rule.HOLD_PROBLEM, Rule.HOLD_MEMORY}
+)
+Verdicts = frozenset[tuple[str, str, str]]
+
+
+def _tuple(decision: Decision) -> tuple[object, ...]:
+    return decision.action, decision.rule, decision.clamp, decision.from_replicas, decision.to_replicas
+
+
+def noteworthy(decision: Decision, last: Decision | None, told: Decision | None) -> bool:
+    """Whether a decision says something new.
+
+    It changes what runs (and is not last tick's over again), advises another number, or begins or ends a hold or a cap.
+    """
+    if last is None or told is None:
+        return True
+    if decision.changes:
+        return _tuple(decision) != _tuple(last)
+    if decision.action in (Action.ADVISE_UP, Action.ADVISE_DOWN):
+        return (decision.action, decision.to_replicas) != (told.action, told.to_replicas)
+    return _lasting(decision) != _lasting(told)
+
+
+def _lasting(decision: Decision) -> tuple[Rule | None, Clamp]:
+    capped = decision.clamp if decision.wanted_replicas > decision.to_replicas else Clamp.NONE
+    return (decision.rule if decision.rule in LASTING_RULES else None), capped
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is in the API server for one Model, and the figures behind its text."""
+
+    written: bool = False
+    written_at: float = float("-inf")
+    signature: tuple[object, ...] = ()
+    verdicts: Verdicts = frozenset()
+    decision_id: str = ""
+    figures: dict[str, Figure] = field(default_factory=dict)
+    last: Decision | None = None
+    told: Decision | None = None
+    window: FigureWindow = field(default_factory=FigureWindow)
+    update_available: str | None = None
+
+
+@dataclass(slots=True)
+class StatusBook:
+    """Builds status and says whether it is to be written."""
+
+    _known: dict[Key, _Known] = field(default_factory=dict)
+
+    def forget(self, present: set[Key]) -> None:
+        """Drop Models that are gone."""
+        for key in self._known.keys() - present:
+            del self._known[key]
+
+    def note_update(self, key: Key, update_available: str | None) -> None:
+        """What a roll-out would change ('' nothing, None unknown)."""
+        self._of(key).update_available = update_available
+
+    def update_available(self, key: Key) -> str | None:
+        return self._of(key).update_available
+
+    def observe(self, plan: ModelPlan, now: float) -> bool:
+        """Take a tick's counts; True if its decision says something new."""
+        known = self._of(plan.key)
+        known.window.add(plan.figures, now)
+        new = noteworthy(plan.decision, known.last, known.told)
+        known.last = plan.decision
+        if new:
+            known.told = plan.decision
+        return new
+
+    def due(
+        self,
+        view: ModelView,
+        plan: ModelPlan,
+        conditions: Iterable[Condition],
+        present: ModelStatus | None,
+        now: float,
+    ) -> bool:
+        """Whether the status of a Model has to be written now."""
+        known = self._of(plan.key)
+        signature = _signature(view, plan, conditions)
+        if not known.written:
+            if present is None or not present.conditions:
+                return True
+            self._adopt(known, present, now)
+        if signature != known.signature:
+            return True
+        if known.told is not None and known.told.id != known.decision_id and known.told is known.last:
+            return True
+        if now - known.written_at < QUIET_SECONDS:
+            return False
+        if _verdicts(conditions) != known.verdicts:
+            return True
+        figures = _figures(plan, known.window, now)
+        return any(
+            name not in known.figures or figure.differs(known.figures[name].value) for name, figure in figures.items()
+        )
+
+    def build(
+        self,
+        view: ModelView,
+        plan: ModelPlan,
+        conditions: Iterable[Condition],
+        present: ModelStatus | None,
+        *,
+        pinned: PinnedStatus | None,
+        now: float,
+    ) -> ModelStatus:
+        """The whole status: a server-side apply drops what it leaves out."""
+        known = self._of(plan.key)
+        return status_of(
+            view,
+            plan,
+            conditions=conditions,
+            before=present,
+            decision=known.told,
+            figures=_figures(plan, known.window, now),
+            pinned=pinned,
+            now=now,
+        )
+
+    def written(self, view: ModelView, plan: ModelPlan, conditions: Iterable[Condition], now: float) -> None:
+        """Take note that it was written."""
+        known = self._of(plan.key)
+        known.written, known.written_at = True, now
+        known.signature = _signature(view, plan, conditions)
+        known.verdicts = _verdicts(conditions)
+        known.decision_id = known.told.id if known.told else ""
+        known.figures = _figures(plan, known.window, now)
+
+    def _of(self, key: Key) -> _Known:
+        return self._known.setdefault(key, _Known())
+
+    @staticmethod
+    def _adopt(known: _Known, present: ModelStatus, now: float) -> None:
+        """After a restart: what is there was written by us before. Its figures count as written now."""
+        urgent = {kind.value for kind in URGENT}
+        verdicts = frozenset((c.type, c.status, c.reason) for c in present.conditions)
+        known.written, known.written_at = True, now
+        known.verdicts = verdicts
+        known.signature = (
+            present.observed_generation,
+            present.replicas,
+            present.pool_summary,
+            frozenset(verdict for verdict in verdicts if verdict[0] in urgent),
+        )
+        known.decision_id = present.last_decision.id if present.last_decision else ""
+        if known.told is not None and not known.told.changes and known.decision_id:
+            known.decision_id = known.told.id
+
+
+def _verdicts(conditions: Iterable[Condition]) -> Verdicts:
+    return frozenset((c.type.value, c.status.value, c.reason.value) for c in conditions)
+
+
+def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
+    pool = pool_status(view, plan)
+    urgent = _verdicts(condition for condition in conditions if condition.type in URGENT)
+    return view.intent.generation, replicas_text(pool), pool_summary(pool), urgent
+
+
+def _figures(plan: ModelPlan, window: FigureWindow, now: float) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    demand = window.demand(now)
+    if demand is not None:
+        found["demand"] = demand
+    goodput = window.goodput(now)
+    if goodput is not None:
+        found["goodput lower"], found["goodput upper"] = goodput
+    figures = plan.figures
+    if figures.attainment_lower is not None and figures.attainment_upper is not None:
+        found["attainment lower"] = attainment_figure(figures.attainment_lower, figures.attainment_requests)
+        found["attainment upper"] = attainment_figure(figures.attainment_upper, figures.attainment_requests)
+    for name, mean in (("input tokens", figures.input_tokens_mean), ("output tokens", figures.output_tokens_mean)):
+        if mean is not None:
+            # Lengths spread about as wide as their mean; some hundred requests are behind it.
+            found[name] = Figure(mean, 0.05 * mean)
+    return found

@@ -1,0 +1,143 @@
+"""Writes the status of Models, by server-side apply to the sub-resource."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from goodput.adapters.kinds import MODELS
+from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube_errors import KubeError, NotFound, SchemaOutdated
+from goodput.api import Model
+from goodput.api.conditions import merge_conditions
+from goodput.api.modelstatus import ModelStatus, PinnedStatus
+from goodput.domain.conditions import Condition, ConditionReason
+from goodput.domain.identity import Key
+from goodput.domain.intent import ModelIntent, Problem
+from goodput.domain.observed import ModelView
+from goodput.domain.plan import ModelPlan
+from goodput.resources import names
+from goodput_controllers.cluster import Cluster
+from goodput_controllers.conditions import conditions_of, never_valid
+from goodput_controllers.status import StatusBook
+from goodput_controllers.status_text import rfc3339
+from goodput_controllers.telling import Teller
+from goodput_controllers.world import Entry, World
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StatusWriter:
+    """Status of each Model: whether it is due, what it says, and the write."""
+
+    api: KubeApi
+    world: World
+    cluster: Cluster
+    book: StatusBook
+    teller: Teller
+    leading: Callable[[], bool]
+    # (uid, generation) of invalid Models whose status says so already
+    _told_invalid: dict[Key, tuple[str, int]] = field(default_factory=dict)
+
+    def forget(self, present: set[Key]) -> None:
+        """Drop Models that are gone."""
+        for key in self._told_invalid.keys() - present:
+            del self._told_invalid[key]
+
+    def due(self, view: ModelView, plan: ModelPlan, problems: Iterable[Problem], now: float) -> bool:
+        """Whether it is to be written now."""
+        conditions = conditions_of(plan, problems, self.book.update_available(plan.key))
+        return self.book.due(view, plan, conditions, self._present(plan.key), now)
+
+    async def write(self, view: ModelView, plan: ModelPlan, problems: Iterable[Problem], now: float) -> None:
+        """Write it if it is due.
+
+        Raises:
+            KubeError: the API server did not take it; the next pass tries again.
+        """
+        key = plan.key
+        conditions = conditions_of(plan, problems, self.book.update_available(key))
+        await self.teller.conditions(view.intent, conditions)
+        present = self._present(key)
+        if not self.book.due(view, plan, conditions, present, now):
+            return
+        status = self.book.build(view, plan, conditions, present, pinned=self._pinned(view.intent), now=now)
+        if await self._apply(key, view.intent.uid, status.to_dict()):
+            self.book.written(view, plan, conditions, now)
+
+    def invalid_due(self, entry: Entry[Model]) -> bool:
+        """Whether the author of a Model that was never valid has yet to be told."""
+        return self._told_invalid.get(entry.key) != (entry.uid, entry.generation)
+
+    async def invalid(self, entry: Entry[Model], now: float) -> None:
+        """Say what is wrong with a Model that was never valid."""
+        if entry.error is None:
+            return
+        await self._write_conditions(
+            entry.key, entry.uid, entry.generation, never_valid(str(entry.error), entry.error.reason), now
+        )
+        self._told_invalid[entry.key] = (entry.uid, entry.generation)
+
+    async def undecided(self, intent: ModelIntent, error: Exception, now: float) -> None:
+        """Say that the laws stumbled over this Model."""
+        if self._told_invalid.get(intent.key) == (intent.uid, intent.generation):
+            return
+        message = f"nothing could be decided, see the log of the operator: {type(error).__name__}: {error}"
+        conditions = never_valid(message[:1000], ConditionReason.INVALID_SPEC)
+        await self._write_conditions(intent.key, intent.uid, intent.generation, conditions, now)
+        self._told_invalid[intent.key] = (intent.uid, intent.generation)
+
+    async def _write_conditions(
+        self, key: Key, uid: str, generation: int, conditions: tuple[Condition, ...], now: float
+    ) -> None:
+        present = self._present(key)
+        merged = merge_conditions(
+            present.conditions if present else (), conditions, generation=generation, now=rfc3339(now)
+        )
+        status = (present or ModelStatus()).model_copy(update={"conditions": merged, "observed_generation": generation})
+        await self._apply(key, uid, status.to_dict())
+
+    async def _apply(self, key: Key, uid: str, status: dict[str, Any]) -> bool:
+        """False if the Model is gone or this process does not lead."""
+        if not self.leading():
+            return False
+        try:
+            answer = await self.api.apply(_manifest(key, uid, status), MODELS, subresource="status")
+        except SchemaOutdated as error:
+            log.error("the CRDs are older than this operator, upgrade them: %s", error)
+            reduced: dict[str, Any] = {
+                name: value for name, value in status.items() if name in ("observedGeneration", "conditions")
+            }
+            answer = await self.api.apply(_manifest(key, uid, reduced), MODELS, subresource="status")
+        except NotFound:
+            return False
+        except KubeError as error:
+            # A Model that was deleted and made again has another uid: the next pass writes to that one.
+            if error.status in (409, 422) and "uid" in str(error).lower():
+                return False
+            raise
+        self.world.models.put(answer)
+        return True
+
+    def _present(self, key: Key) -> ModelStatus | None:
+        entry = self.world.models.get(key)
+        return entry.value.status if entry is not None and entry.value is not None else None
+
+    def _pinned(self, intent: ModelIntent) -> PinnedStatus | None:
+        record = self.cluster.deployment(Key(intent.key.namespace, names.engine(intent.key.name)))
+        if record is None or record.owner_uid != intent.uid:
+            return None
+        return PinnedStatus(image=record.image or None, revision=record.revision or None)
+
+
+def _manifest(key: Key, uid: str, status: dict[str, Any]) -> Object:
+    return {
+        "apiVersion": MODELS.api_version,
+        "kind": MODELS.kind,
+        # The uid is a precondition: never write to a namesake.
+        "metadata": {"name": key.name, "namespace": key.namespace, "uid": uid},
+        "status": status,
+    }

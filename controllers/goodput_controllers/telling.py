@@ -1,0 +1,100 @@
+"""Tells decisions and conditions: as event (changes only), metric (enums) and log line (everything)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from goodput.adapters.events import EventRecorder, Subject
+from goodput.adapters.kinds import MODELS
+from goodput.domain.conditions import Condition, ConditionStatus, ConditionType
+from goodput.domain.decision import Action, Clamp, Decision
+from goodput.domain.identity import Key
+from goodput.domain.intent import ModelIntent
+from goodput.runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+# Conditions whose bad side is worth a Warning event.
+_WARN = {
+    ConditionType.STALLED: ConditionStatus.TRUE,
+    ConditionType.PLACED: ConditionStatus.FALSE,
+    ConditionType.METRICS_FRESH: ConditionStatus.FALSE,
+    ConditionType.SLO_MET: ConditionStatus.FALSE,
+}
+
+
+def subject_of(intent: ModelIntent) -> Subject:
+    """The Model as the subject of an event."""
+    return Subject(MODELS.api_version, MODELS.kind, intent.key.namespace, intent.key.name, intent.uid)
+
+
+@dataclass(slots=True)
+class Teller:
+    """One place that speaks of Models, so that the four ways agree."""
+
+    events: EventRecorder
+    metrics: Metrics
+    _conditions: dict[Key, dict[ConditionType, tuple[ConditionStatus, str]]] = field(default_factory=dict)
+
+    def forget(self, present: set[Key]) -> None:
+        for key in self._conditions.keys() - present:
+            del self._conditions[key]
+
+    async def tell(self, intent: ModelIntent, decision: Decision) -> None:
+        """A decision that says something new."""
+        self.metrics.count(decision)
+        data = {
+            "model": str(decision.model),
+            "decision": decision.id,
+            "action": decision.action.value,
+            "rule": decision.rule.value,
+            "clamp": decision.clamp.value,
+            "from": decision.from_replicas,
+            "to": decision.to_replicas,
+            "wanted": decision.wanted_replicas,
+            "inputs": {item.name: f"{item.value:.6g} {item.unit}".strip() for item in decision.inputs},
+            "rejected": {item.option: item.reason for item in decision.rejected},
+        }
+        log.info("%s", decision.message, extra={"data": data})
+        if not decision.changes and decision.action not in (Action.ADVISE_UP, Action.ADVISE_DOWN):
+            return
+        clamped = decision.clamp is not Clamp.NONE
+        await self.events.record(
+            subject_of(intent),
+            reason=decision.clamp.value if clamped else decision.rule.value,
+            action=decision.action.value,
+            note=f"{decision.message} (decision {decision.id})",
+            warning=clamped and decision.wanted_replicas > decision.to_replicas,
+        )
+
+    async def conditions(self, intent: ModelIntent, conditions: tuple[Condition, ...]) -> None:
+        """Warn of conditions that turned bad."""
+        before = self._conditions.get(intent.key)
+        self._conditions[intent.key] = {c.type: (c.status, c.reason.value) for c in conditions}
+        for condition in conditions:
+            bad = _WARN.get(condition.type) is condition.status
+            known = before.get(condition.type) if before is not None else None
+            # After a restart every condition is new to us, but not to anybody else.
+            if not bad or before is None or known == (condition.status, condition.reason.value):
+                continue
+            log.warning("%s: %s=%s %s: %s", intent.key, condition.type, condition.status, condition.reason,
+                        condition.message)  # fmt: skip
+            await self.events.record(
+                subject_of(intent),
+                reason=condition.reason.value,
+                action=condition.type.value,
+                note=condition.message or condition.reason.value,
+                warning=True,
+            )
+
+    def count_conditions(self) -> None:
+        """Publish how many Models are in which condition."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for conditions in self._conditions.values():
+            for kind, (status, reason) in conditions.items():
+                label = (kind.value, status.value, reason)
+                counts[label] = counts.get(label, 0) + 1
+        self.metrics.conditions.clear()
+        for label, count in counts.items():
+            self.metrics.conditions.labels(*label).set(count)

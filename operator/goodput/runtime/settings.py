@@ -1,0 +1,53 @@
+"""Settings of the operator process, as `goodput-operator` flags and GOODPUT_* variables give them."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+from goodput.domain.intent import ScalingMode
+
+DEFAULT_ENGINE_IMAGE = "vllm/vllm-openai:v0.33.0"
+DEFAULT_ROUTER_IMAGE = "goodput-router:0.1.17"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a cluster administrator may set. Times are seconds."""
+
+    prometheus_url: str
+    prometheus_token_file: str = ""
+    prometheus_ca_file: str = ""
+    tick_seconds: float = 10.0
+    scrape_seconds: float = 15.0
+    # Mode of Models that set none.
+    default_mode: ScalingMode = ScalingMode.AUTO
+    engine_image: str = DEFAULT_ENGINE_IMAGE
+    router_image: str = DEFAULT_ROUTER_IMAGE
+    router_replicas: int = 2
+    # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any.
+    allowed_images: tuple[str, ...] = ()
+    # Namespaces that are served. Empty: all.
+    namespaces: tuple[str, ...] = ()
+    max_gpus_per_namespace: int | None = None
+    max_cost_per_hour_per_namespace: float | None = None
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 8080
+    lease_namespace: str = "default"
+    lease_name: str = "goodput-operator"
+    identity: str = "goodput-operator"
+    leader_election: bool = True
+    json_logs: bool = False
+    log_level: str = "INFO"
+    # How often everything is listed again, in case watch events were lost.
+    relist_seconds: float = 900.0
+    # Writes at the same time.
+    concurrency: int = 16
+
+    def image_allowed(self, image: str) -> bool:
+        """Whether a Model may run this engine image."""
+        return (
+            not self.allowed_images
+            or image == self.engine_image
+            or any(fnmatch.fnmatchcase(image, pattern) for pattern in self.allowed_images)
+        )
