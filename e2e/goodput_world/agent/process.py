@@ -35,6 +35,8 @@ class ContainerProcess:
         self.exit_code = 0
         self.signal = 0
         self.oom_killed = False
+        self.guests: set[ContainerProcess] = set()
+        """Commands that were run inside the container: probes, hooks, exec."""
         self._descriptor = os.pidfd_open(popen.pid)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._descriptor, self._on_exit)
@@ -71,7 +73,8 @@ class ContainerProcess:
 
     def pids(self) -> list[int]:
         """The process and its descendants that live now."""
-        found, queue = [], [self.pid]
+        found: list[int] = []
+        queue = [self.pid, *(guest.pid for guest in self.guests)]
         while queue:
             pid = queue.pop()
             found.append(pid)
@@ -149,6 +152,7 @@ async def run_inside(
     child: ContainerProcess | None = None
     try:
         child = await start({"pid": process.pid, "argv": list(argv), "env": dict(env)}, spec_path, log_path)
+        process.guests.add(child)
         async with asyncio.timeout(timeout_seconds):
             await child.exited.wait()
         return child.exit_code, log_path.read_text(errors="replace")
@@ -158,6 +162,7 @@ async def run_inside(
         return 126, str(error)
     finally:
         if child is not None:
+            process.guests.discard(child)
             child.kill()
         for path in (spec_path, log_path):
             path.unlink(missing_ok=True)

@@ -246,8 +246,10 @@ def main() -> None:
         os.umask(0o022)
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
     except OSError as error:
+        import shutil  # costs more than all else here, and is needed only now
+
         message = str(error)
-        if isinstance(error, FileNotFoundError) and error.filename is None and error.filename2 is None:
+        if shutil.which(spec["argv"][0], path=spec["env"].get("PATH")) is None:
             message = f'exec: "{spec["argv"][0]}": executable file not found in $PATH'
         os.write(status, message.encode())
         sys.exit(128)
