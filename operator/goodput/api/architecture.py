@@ -52,27 +52,27 @@ class ArchitectureConfig(ApiModel):
     model_config = ConfigDict(alias_generator=None)
 
     config_map_ref: ConfigMapKeyRef | None = Field(default=None, alias="configMapRef")
-    """ConfigMap that holds the whole config.json. Set this or the fields below."""
+    """ConfigMap that holds the whole config.json. Unset: the fields below say it."""
     model_type: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Family, such as `llama`. Unset: a plain decoder."""
     num_hidden_layers: _Count | None = None
-    """Layers. Needed unless `configMapRef` is set."""
+    """Layers. Unset: `configMapRef` says it."""
     hidden_size: _Width | None = None
-    """Width of the residual stream. Needed unless `configMapRef` is set."""
+    """Width of the residual stream. Unset: `configMapRef` says it."""
     num_attention_heads: _Count | None = None
-    """Query heads. Needed unless `configMapRef` is set."""
+    """Query heads. Unset: `configMapRef` says it."""
     intermediate_size: _Width | None = None
-    """Width of the dense feed-forward layer. Needed unless `configMapRef` or `moe_intermediate_size` is set."""
+    """Width of the dense feed-forward layer. Unset: `configMapRef` says it, or all layers have experts."""
     intermediate_size_mlp: _Width | None = None
     """Width of the dense feed-forward layer where `intermediate_size` is an expert's (Llama 4). Unset: the same."""
     vocab_size: Annotated[Int, Field(ge=1, le=10_000_000)] | None = None
-    """Tokens of the vocabulary. Needed unless `configMapRef` is set."""
+    """Tokens of the vocabulary. Unset: `configMapRef` says it."""
     num_key_value_heads: _Count | None = None
     """Key-value heads. Unset: as many as query heads."""
     head_dim: _Width | None = None
     """Width of one head. Unset: hidden_size / num_attention_heads."""
     max_position_embeddings: Annotated[Int, Field(ge=1, le=100_000_000)] | None = None
-    """Longest context in tokens. Needed unless `configMapRef` is set."""
+    """Longest context in tokens. Unset: `configMapRef` says it."""
     tie_word_embeddings: Bool | None = None
     """Whether input and output embeddings are one matrix. Unset: false."""
     torch_dtype: Literal["bfloat16", "float16", "float32"] | None = None
@@ -98,7 +98,7 @@ class ArchitectureConfig(ApiModel):
     n_routed_experts: _Count | None = None
     """Routed experts of a mixture-of-experts layer (DeepSeek). Unset: dense."""
     num_experts_per_tok: _Count | None = None
-    """Experts that one token uses."""
+    """Experts that one token uses. Unset: dense."""
     moe_intermediate_size: _Width | None = None
     """Width of one expert. Unset: intermediate_size."""
     n_shared_experts: Annotated[Int, Field(ge=0, le=10_000)] | None = None
@@ -116,11 +116,11 @@ class ArchitectureConfig(ApiModel):
     q_lora_rank: _Width | None = None
     """Latent width of queries in multi-head latent attention. Unset: queries are not compressed."""
     qk_nope_head_dim: _Width | None = None
-    """Width of a head without rotary embedding in multi-head latent attention."""
+    """Width of a head without rotary embedding in latent attention. Unset: no latent attention."""
     qk_rope_head_dim: _Width | None = None
-    """Width of a head with rotary embedding in multi-head latent attention."""
+    """Width of a head with rotary embedding in latent attention. Unset: no latent attention."""
     v_head_dim: _Width | None = None
-    """Width of a value head in multi-head latent attention."""
+    """Width of a value head in latent attention. Unset: `head_dim`."""
     quantization_config: Quantization | None = None
     """Quantisation of the checkpoint. Unset: none."""
 

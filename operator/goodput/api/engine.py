@@ -215,9 +215,9 @@ class EnvVar(ApiModel):
     name: _EnvName
     """Name of the variable; the ones that Goodput sets are refused."""
     value: Annotated[str, Field(max_length=4096)] | None = None
-    """Its value. Set this or `valueFrom`."""
+    """Its value. Unset: it comes from `valueFrom`."""
     value_from: EnvSource | None = None
-    """Where its value comes from. Set this or `value`."""
+    """Where its value comes from. Unset: it is `value`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -254,4 +254,4 @@ class Engine(ApiModel):
     """Further environment variables of the engine. Unset: none."""
     update: Literal["OnChange", "Automatic"] = "OnChange"
     """When pods take up a new default image or rendering of a newer operator: `OnChange` with the next change of the
-    Model, `Automatic` by itself, one Model at a time. Until then the condition UpdateAvailable says so."""
+    Model, `Automatic` by itself, one Model at a time; until then UpdateAvailable says so. Default OnChange."""

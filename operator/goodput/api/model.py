@@ -203,11 +203,11 @@ class ModelSpec(ApiModel):
     parallelism: Parallelism | None = None
     """GPUs of one replica. Unset: chosen by Goodput."""
     scaling: Scaling = Field(default_factory=Scaling)
-    """Bounds of the fleet."""
+    """Bounds of the fleet. Unset: at least one replica, as many as the SLO needs."""
     routing: Routing = Field(default_factory=Routing)
-    """How requests reach replicas."""
+    """How requests reach replicas. Unset: through a router of the Model's own."""
     engine: Engine = Field(default_factory=Engine)
-    """The vLLM that serves the model."""
+    """The vLLM that serves the model. Unset: the operator's default image, no further arguments."""
     template: PodTemplate | None = None
     """Further settings of the engine pods. Unset: none."""
     paused: Bool = False

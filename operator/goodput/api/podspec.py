@@ -52,7 +52,7 @@ class Toleration(ApiModel):
     operator: Literal["Exists", "Equal"] | None = None
     """Exists or Equal. Unset: Equal."""
     value: LabelValue | None = None
-    """Value of the taint, for Equal."""
+    """Value of the taint, for Equal. Unset: empty."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint. Unset: any."""
     toleration_seconds: Int | None = Field(default=None, ge=0, le=2_592_000)
@@ -90,7 +90,7 @@ class SelectorRequirement(ApiModel):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     """How the values are compared; Gt and Lt are for node labels that hold one integer."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=32)] = ()
-    """Values for In and NotIn (at least one), Gt and Lt (exactly one); none for the others."""
+    """Values for In and NotIn (at least one), Gt and Lt (exactly one). Unset: none, for the others."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -140,9 +140,9 @@ class LabelSelector(ApiModel):
     """Pods by their labels."""
 
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
-    """Labels that must have these values."""
+    """Labels that must have these values. Unset: none."""
     match_expressions: Annotated[tuple[SelectorRequirement, ...], Field(max_length=16)] = ()
-    """Further conditions on labels."""
+    """Further conditions on labels. Unset: none."""
 
 
 class PodAffinityTerm(ApiModel):

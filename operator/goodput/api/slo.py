@@ -31,9 +31,9 @@ class SLOSpec(ApiModel):
     """Time from the arrival of a request to its last token, such as `30s`. Unset: no bound."""
     attainment: Percent = "95%"
     """Share of all offered requests that must meet every objective, such as `95%` or `99.9%`. Refused, failed and
-    aborted requests count against it."""
+    aborted requests count against it. Default 95%."""
     min_requests: Int = Field(default=20, ge=1, le=1_000_000)
-    """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown."""
+    """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown. Default 20."""
     allowed_namespaces: Annotated[
         tuple[_AllowedNamespace, ...],
         Field(max_length=256),

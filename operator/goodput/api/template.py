@@ -133,11 +133,11 @@ class Volume(ApiModel):
     ]
     """Name that `volumeMounts` refer to."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A PersistentVolumeClaim."""
+    """A PersistentVolumeClaim. Unset: another kind of volume."""
     empty_dir: EmptyDirSource | None = None
-    """An empty directory."""
+    """An empty directory. Unset: another kind of volume."""
     secret: SecretSource | None = None
-    """A Secret as files."""
+    """A Secret as files. Unset: another kind of volume."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -240,3 +240,10 @@ class PodTemplate(ApiModel):
             path=".volumeMounts",
         ),
     )
+
+
+def as_kubernetes(template: PodTemplate | None) -> dict[str, Any]:
+    """The template in Kubernetes' own notation, with what its author wrote and nothing else; {} if it is unset."""
+    if template is None:
+        return {}
+    return template.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

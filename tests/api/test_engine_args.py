@@ -1,0 +1,154 @@
+"""Which arguments and variables of vLLM an author may set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from goodput.api.engine import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_FLAGS, Engine, flag_of, flag_value
+from goodput.api.template import (
+    OWNED_DOMAINS,
+    OWNED_KEYS,
+    OWNED_MOUNTS,
+    OWNED_VOLUME_PREFIX,
+    OWNED_VOLUMES,
+    PodTemplate,
+    as_kubernetes,
+)
+from goodput.resources.engine import usertemplate
+from goodput.resources.engine.owned import split_user_args
+
+_FLAGS_FILE = Path(__file__).resolve().parents[2] / "e2e" / "goodput_world" / "engine" / "flags.tsv"
+_REAL_FLAGS = [
+    flag
+    for line in _FLAGS_FILE.read_text().splitlines()
+    for flag in line.split("\t")[0].split(",")
+    if flag.startswith("--")
+]
+_ALL_OWNED = [flag for flags in OWNED_FLAGS.values() for flag in flags]
+
+
+def _accepts(*args: str) -> bool:
+    try:
+        Engine.model_validate({"args": list(args)})
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("flag", _ALL_OWNED)
+def test_an_owned_flag_is_refused_in_every_spelling_of_vllm(flag: str) -> None:
+    """Plain, with =, with underscores, abbreviated and dotted."""
+    underscored = flag[:2] + flag[2:].replace("-", "_")
+    abbreviated = flag[:-1] if len(flag) > 2 else flag
+    for spelling in (flag, f"{flag}=1", underscored, abbreviated, f"{flag}.key=1"):
+        assert not _accepts("--enforce-eager", spelling, "1"), spelling
+
+
+@pytest.mark.parametrize("flag", ["-n2", "-r0", "-tp4", "-pp2", "-dp8"])
+def test_a_short_flag_with_its_value_glued_on_is_refused(flag: str) -> None:
+    """argparse takes -n2 for -n 2."""
+    assert not _accepts(flag)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--enforce-eager",),
+        ("--kv-cache-dtype", "fp8"),
+        ("--model-impl", "auto"),
+        ("--config-format", "hf"),
+        ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'),
+        ("--seed", "-1"),
+        ("-O3",),
+        ("--limit-mm-per-prompt.image", "2"),
+        ("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        ("--tokenizer-revision", "main"),
+        ("--quantization=fp8", "-q", "fp8"),
+    ],
+)
+def test_other_flags_of_vllm_are_the_authors_own(args: tuple[str, ...]) -> None:
+    """Also those that begin like an owned one, and values that begin with a minus."""
+    assert _accepts(*args)
+
+
+def test_a_value_before_the_first_flag_is_refused() -> None:
+    """vLLM would read it as the model."""
+    assert not _accepts("meta-llama/Llama-3.1-70B")
+
+
+def test_flags_and_their_values_are_read_as_vllm_reads_them() -> None:
+    """The last one wins."""
+    args = ["--kv_cache_dtype=fp8", "--seed", "-1", "--enforce-eager", "--kv-cache-dtype", "auto"]
+    assert flag_of("--kv_cache_dtype=fp8") == "--kv-cache-dtype"
+    assert flag_of("-1") == ""
+    assert flag_value(args, "--kv-cache-dtype") == "auto"
+    assert flag_value(args, "--seed") == "-1"
+    assert flag_value(args, "--enforce-eager") == ""
+    assert flag_value(args, "--block-size") is None
+
+
+@pytest.mark.parametrize("flag", _REAL_FLAGS)
+def test_every_real_flag_is_refused_or_reaches_the_engine(flag: str) -> None:
+    """Nothing that an author writes is ignored in silence, and no flag is refused for looking like an owned one."""
+    kept, _ = split_user_args([flag])
+    assert _accepts(flag) == (kept == (flag,)) == (flag not in _ALL_OWNED)
+
+
+def test_owned_flags_exist() -> None:
+    """Each is a flag of this version of vLLM; short ones are aliases that its list does not name."""
+    assert not [flag for flag in _ALL_OWNED if flag.startswith("--") and flag not in _REAL_FLAGS]
+
+
+@pytest.mark.parametrize("name", [*OWNED_ENV, *(f"{prefix}X" for prefix in OWNED_ENV_PREFIXES)])
+def test_owned_variables_are_refused(name: str) -> None:
+    """With a hint where a token belongs."""
+    with pytest.raises(ValueError, match="set by Goodput"):
+        Engine.model_validate({"env": [{"name": name, "value": "x"}]})
+
+
+@pytest.mark.parametrize("name", [*OWNED_VOLUMES, f"{OWNED_VOLUME_PREFIX}x"])
+def test_owned_volumes_are_refused(name: str) -> None:
+    """So that none of ours is hidden."""
+    with pytest.raises(ValueError, match="are Goodput's"):
+        PodTemplate.model_validate({"volumes": [{"name": name, "emptyDir": {}}]})
+
+
+@pytest.mark.parametrize("path", [*OWNED_MOUNTS, *(f"{path}/x" for path in OWNED_MOUNTS)])
+def test_owned_paths_are_refused(path: str) -> None:
+    """So that nothing of ours or of the system is hidden."""
+    with pytest.raises(ValueError, match="Goodput's or the system's"):
+        PodTemplate.model_validate(
+            {"volumes": [{"name": "a", "emptyDir": {}}], "volumeMounts": [{"name": "a", "mountPath": path}]}
+        )
+
+
+@pytest.mark.parametrize(
+    "key", [*(f"{sub}{domain}/x" for domain in OWNED_DOMAINS for sub in ("", "a.b.")), *OWNED_KEYS]
+)
+def test_owned_keys_are_refused(key: str) -> None:
+    """With all their subdomains."""
+    for field in ("labels", "annotations"):
+        with pytest.raises(ValueError, match="belong to Goodput or Kubernetes"):
+            PodTemplate.model_validate({field: {key: "x"}})
+
+
+@pytest.mark.parametrize("key", ["team", "example.com/team", "sidecar.istio.io/inject", "notkubernetes.io/x"])
+def test_other_keys_are_the_authors_own(key: str) -> None:
+    """And rendering keeps them."""
+    template = PodTemplate.model_validate({"labels": {key: "x"}})
+    assert usertemplate.user_metadata(as_kubernetes(template), "labels") == {key: "x"}
+
+
+def test_a_template_is_rendered_as_its_author_wrote_it() -> None:
+    """No default of the schema is added on the way."""
+    written = {
+        "labels": {"team": "x"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "volumes": [{"name": "a", "emptyDir": {}}],
+        "volumeMounts": [{"name": "a", "mountPath": "/data"}],
+    }
+    assert as_kubernetes(PodTemplate.model_validate(written)) == written
+    assert as_kubernetes(None) == {}
