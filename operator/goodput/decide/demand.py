@@ -71,32 +71,32 @@ def estimate(counts: list[float], policy: Policy) -> Demand | None:
     slow_counts = counts[: policy.slow_intervals]
     slow = sum(slow_counts) / (len(slow_counts) * width)
     fast = counts[0] / width
-    step = _step(counts, policy)
-    if step is not None:
-        return Demand(step, slow, fast, 0.0, "step", len(counts))
     trend = _trend(counts, policy)
     if trend is not None:
         level, slope = trend
         return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts))
+    step = _step(counts, policy)
+    if step is not None:
+        return Demand(step, slow, fast, 0.0, "step", len(counts))
     return Demand(slow, slow, fast, 0.0, "average", len(counts))
 
 
 def _step(counts: list[float], policy: Policy) -> float | None:
-    """Rate of the newest one or two intervals if it exceeds what went before by more than noise would."""
-    found = None
-    for recent in (2, 1):
-        before = counts[recent : recent + policy.slow_intervals]
-        if len(before) < 2 or len(counts) < recent:
-            continue
-        mean = sum(before) / len(before)
-        expected = mean * recent
-        got = sum(counts[:recent])
-        # Poisson: both sides vary like their counts; at least one request of noise.
-        noise = sqrt(max(1.0, expected) * (1.0 + recent / len(before)))
-        if got > expected + policy.fast_sigmas * noise:
-            rate = got / (recent * policy.scrape_seconds)
-            found = rate if found is None else max(found, rate)
-    return found
+    """Rate after a step up: the newest two intervals exceed what went before by more than noise would.
+
+    Two intervals, for a single one is a burst that is over before a replica could start; the first of them may hold
+    only the end of the step. The rate is that of the newer one less its own noise, or of both where that is more.
+    """
+    before = counts[2 : 2 + policy.slow_intervals]
+    if len(before) < 2:
+        return None
+    mean = sum(before) / len(before)
+    newest, pair = counts[0], counts[0] + counts[1]
+    # Poisson: both sides vary like their counts; at least one request of noise.
+    noise = sqrt(max(1.0, 2.0 * mean) * (1.0 + 2.0 / len(before)))
+    if newest <= mean or pair <= 2.0 * mean + policy.fast_sigmas * noise:
+        return None
+    return max(pair / 2.0, newest - sqrt(newest)) / policy.scrape_seconds
 
 
 def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:

@@ -64,9 +64,7 @@ def sentence(
     return text
 
 
-def neighbours(
-    replicas: int, load_rps: float | None, peak_rps: float, capacity_rps: float, headroom: float
-) -> tuple[Rejected, ...]:
+def neighbours(replicas: int, load_rps: float | None, peak_rps: float, capacity_rps: float) -> tuple[Rejected, ...]:
     """Why not one replica fewer, and why not one more."""
     if load_rps is None or capacity_rps <= 0.0:
         return ()
@@ -74,13 +72,12 @@ def neighbours(
     if replicas > 0:
         fewer = replicas - 1
         have = fewer * capacity_rps
-        need = peak_rps * (1.0 + headroom)
         if load_rps > have:
             reason = f"{number(have)} requests/s of capacity is less than the {number(load_rps)} to provide for"
-        elif need > have:
+        elif peak_rps > have:
             reason = (
-                f"{number(have)} requests/s of capacity leaves less than {headroom:.0%} of the highest load"
-                f" in the window ({number(peak_rps)}) free"
+                f"{number(have)} requests/s of capacity is less than the highest load to provide for in the window,"
+                f" {number(peak_rps)}"
             )
         else:
             reason = "load has not left room for the whole window"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 
-from goodput.decide.demand import Demand
+from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory, Sample
 
 _MOST_RATIOS = 40
+# Fewer requests than this in an average say nothing about growth.
+_LEAST_REQUESTS = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,60 +43,63 @@ def horizon_seconds(startup: float, policy: Policy) -> float:
     return 2.0 * policy.scrape_seconds + policy.tick_seconds + policy.scheduling_seconds + startup
 
 
-def max_ratio(memory: LoopMemory, policy: Policy) -> float:
+def max_ratio(memory: LoopMemory, horizon: float, policy: Policy) -> float:
     """Growth over a horizon to provide for: the prior, replaced by experience horizon by horizon."""
+    prior = 1.0 + policy.prior_growth_per_minute * sqrt(horizon / 60.0)
     seen = memory.max_ratios
     if not seen:
-        return policy.prior_max_ratio
+        return prior
     weight = min(1.0, len(seen) / policy.prior_horizons)
     learned = max(1.0, quantile(seen, policy.max_ratio_quantile))
-    return weight * learned + (1.0 - weight) * policy.prior_max_ratio
+    return weight * learned + (1.0 - weight) * prior
 
 
 def forecast(demand: Demand, memory: LoopMemory, startup: float, policy: Policy) -> Forecast:
     """The larger of persistence x ratio and the trend, over the horizon."""
     horizon = horizon_seconds(startup, policy)
-    ratio = max_ratio(memory, policy)
+    ratio = max_ratio(memory, horizon, policy)
     # While the load falls, the growth to cover is a rebound from the line: half of it.
     persistence = demand.rps * (ratio if demand.slope >= 0.0 else (1.0 + ratio) / 2.0)
-    # A trend is not believed beyond tripling: no line lasts that long.
-    line = min(demand.rps + max(0.0, demand.slope) * horizon, 3.0 * demand.rps)
-    return Forecast(max(persistence, line), horizon, ratio)
+    return Forecast(max(persistence, _line(demand, horizon)), horizon, ratio)
+
+
+def _line(demand: Demand, horizon: float) -> float:
+    """Where the trend leads; not believed beyond tripling, for no line lasts that long."""
+    return min(demand.rps + max(0.0, demand.slope) * horizon, 3.0 * demand.rps)
 
 
 def learn_ratio(
     memory: LoopMemory, samples: tuple[Sample, ...], end: float, horizon: float, policy: Policy
 ) -> tuple[tuple[float, ...], float]:
-    """(`max_ratios`, `ratio_at`) after `end`: one ratio per whole horizon, from averages as the forecast uses them."""
+    """(`max_ratios`, `ratio_at`) after `end`: one ratio per whole horizon.
+
+    The highest average in the horizon over what was expected at its start, trend included: a ramp that the line
+    foresaw is not growth to provide for a second time.
+    """
     if not memory.ratio_at:
         return memory.max_ratios, end
     if end < memory.ratio_at + horizon:
         return memory.max_ratios, memory.ratio_at
     window = policy.slow_intervals * policy.scrape_seconds
     begin = memory.ratio_at
-    base = _mean_rate(samples, begin - window, begin)
-    if base is None or base * window < 20.0:
+    known = estimate(intervals(samples, (), begin, policy), policy)
+    if known is None or known.intervals < policy.slow_intervals or known.rps * window < _LEAST_REQUESTS:
         return memory.max_ratios, end
-    highest = 1.0
+    expected = _line(known, horizon)
+    highest = 0.0
     at = begin + policy.scrape_seconds
     while at <= begin + horizon:
-        rate = _mean_rate(samples, at - window, at)
-        if rate is not None:
-            highest = max(highest, rate / base)
+        highest = max(highest, _mean_rate(samples, at - window, at))
         at += policy.scrape_seconds
-    return (*memory.max_ratios, round(highest, 4))[-_MOST_RATIOS:], end
+    return (*memory.max_ratios, round(max(1.0, highest / expected), 4))[-_MOST_RATIOS:], end
 
 
-def _mean_rate(samples: tuple[Sample, ...], start: float, stop: float) -> float | None:
-    """Offered requests/s between two instants; None if samples do not reach back to the first."""
+def _mean_rate(samples: tuple[Sample, ...], start: float, stop: float) -> float:
+    """Offered requests/s between two instants."""
     total = 0.0
-    covered = False
     for sample in samples:
-        if sample.seconds <= 0.0:
-            continue
         begin = sample.at - sample.seconds
-        covered |= begin <= start + 1.0
         overlap = min(sample.at, stop) - max(begin, start)
         if overlap > 0.0:
             total += sample.offered * overlap / sample.seconds
-    return total / (stop - start) if covered else None
+    return total / (stop - start)

@@ -57,6 +57,7 @@ class _Work:
     capacity_rps: float = 0.0  # believed, trim included
     plain_rps: float = 0.0  # believed, without the trim
     load_rps: float | None = None
+    floor_rps: float = 0.0
     peak_rps: float = 0.0
     utilisation: float | None = None
     certain: bool = False
@@ -154,6 +155,7 @@ def _size(work: _Work, placement: Placement, objective: Objective) -> None:
         # What waits beyond what the objective allows must be gone by the time that new replicas serve.
         backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
         work.load_rps = work.outlook.rps + backlog
+        work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
 
 
 def _believed(able: Capacity, memory: LoopMemory, placement: Placement) -> float:
@@ -273,7 +275,7 @@ def _conclude(work: _Work) -> ModelPlan:
         ),
         inputs=inputs,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
-        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps, policy.headroom),
+        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps),
     )
     figures = _figures(work, runs, total)
     plan = None
@@ -333,10 +335,11 @@ def _wanted(work: _Work, base: int) -> _Law:
     blind = reading.blind or work.load_rps is None
     loads = memory.loads
     if not blind and work.load_rps is not None:
-        loads = replicas.remember_load(memory, work.load_rps, now, window, policy)
+        loads = replicas.remember_load(memory, work.floor_rps, now, window, policy)
     situation = replicas.Situation(
         current=base,
         load_rps=None if blind else work.load_rps,
+        floor_rps=work.floor_rps,
         capacity_rps=work.capacity_rps,
         plain_capacity_rps=work.plain_rps,
         certain_misses=work.certain,

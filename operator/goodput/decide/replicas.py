@@ -13,8 +13,6 @@ from goodput.decide.policy import Policy
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory
 
-# A load that exceeds a whole number of replicas by less than this share does not call for one more.
-_TOLERANCE = 0.02
 # Most entries of `loads`; older ones of a long window are merged by their maximum.
 _MOST_LOADS = 64
 
@@ -36,6 +34,7 @@ class Situation:
 
     current: int
     load_rps: float | None
+    floor_rps: float  # what must stay served after a scale-down: load, or demand with head-room
     capacity_rps: float
     plain_capacity_rps: float  # without the trim of undecided misses
     certain_misses: bool
@@ -50,7 +49,7 @@ def needed(load_rps: float, capacity_rps: float) -> int:
     """Replicas for a load; 0 load needs none (the minimum is a bound, not a need)."""
     if capacity_rps <= 0.0:
         return 1
-    return max(0, ceil(load_rps / capacity_rps - _TOLERANCE))
+    return max(0, ceil(load_rps / capacity_rps - 1e-9))
 
 
 def remember_load(
@@ -86,8 +85,9 @@ def wanted(
     window = down_window_seconds(situation.startup_seconds, situation.drain_seconds, policy)
     if situation.load_rps is None:
         return Wanted(current, Rule.HOLD_METRICS, 0.0, 0.0, window)
-    up = needed(situation.load_rps, situation.capacity_rps)
-    plain = needed(situation.load_rps, situation.plain_capacity_rps)
+    tolerated = situation.load_rps / (1.0 + policy.up_tolerance)
+    up = needed(tolerated, situation.capacity_rps)
+    plain = needed(tolerated, situation.plain_capacity_rps)
     rule = Rule.DEMAND if plain >= up else Rule.TRIM
     if rule is Rule.TRIM:
         up = min(up, max(plain, current) + 1)
@@ -95,9 +95,9 @@ def wanted(
         up, rule = max(up, current + 1), Rule.CERTAIN_MISSES
     if up > current:
         return Wanted(up, rule, 0.0, situation.load_rps, window)
-    peak = max((load for _, load in loads), default=situation.load_rps)
-    down = needed(peak * (1.0 + policy.headroom), situation.capacity_rps)
-    now_down = needed(situation.load_rps * (1.0 + policy.headroom), situation.capacity_rps)
+    peak = max((load for _, load in loads), default=situation.floor_rps)
+    down = needed(peak, situation.capacity_rps)
+    now_down = needed(situation.floor_rps, situation.capacity_rps)
     room_since = (memory.room_since or now) if now_down < current else 0.0
     if now_down >= current:
         resting = Rule.HOLD_STARTING if situation.starting else Rule.ENOUGH

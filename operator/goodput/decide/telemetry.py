@@ -109,7 +109,8 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         end = sums.ends / sums.pods if sums.pods else 0.0
         seconds = sums.seconds / sums.pods if sums.pods else 0.0
         reading.demand_at = sums.newest
-    tokens = _tokens(reading, pool, memory)
+    # Token sums move with the engines' scrapes: they are compared only when one of those arrived.
+    tokens = _tokens(reading, pool, memory) if sums.pods else (0.0, 0.0, 0.0)
     if sums.pods or seconds:
         reading.sample = Sample(
             at=end or sums.ends / sums.pods,

@@ -108,6 +108,7 @@ def capacity(
     shape: Shape,
     lengths: Lengths,
     objective: Objective,
+    *,
     correction: float = 1.0,
 ) -> Capacity:
     """Capacity of one replica in requests per second.
@@ -115,7 +116,7 @@ def capacity(
     `correction` is true over believed speed. Arguments are rounded to steps of 2-3 % so that equal work is done once.
     Raises `ModelDoesNotFit`.
     """
-    return _capacity(arch, gpu, shape, _rounded(lengths), objective, round(correction, 2))
+    return _capacity(arch, gpu, shape, _rounded(lengths), objective, correction=round(correction, 2))
 
 
 def latency(
@@ -124,12 +125,32 @@ def latency(
     shape: Shape,
     lengths: Lengths,
     objective: Objective,
+    *,
     rps: float,
     correction: float = 1.0,
 ) -> Latency:
     """Latency of one replica at `rps`."""
     replica = _replica(arch, gpu, shape, _rounded(lengths), round(correction, 2))
     return _latency(replica, objective, rps / shape.pipeline_parallel)
+
+
+def observed_speed(
+    arch: Architecture,
+    gpu: GpuType,
+    shape: Shape,
+    lengths: Lengths,
+    *,
+    batch: float,
+    rps: float,
+    itl_seconds: float,
+) -> float:
+    """True over believed speed, from the mean inter-token latency seen at `batch` sequences and `rps` on one replica.
+
+    Solves itl = (step / speed) / (1 - rps * e / speed) for the speed.
+    """
+    replica = _replica(arch, gpu, shape, _rounded(lengths), 1.0)
+    step = replica.times.decode(max(1.0, batch / shape.pipeline_parallel), replica.context)
+    return step / itl_seconds + rps / shape.pipeline_parallel * replica.extra_mean
 
 
 def _rounded(lengths: Lengths) -> Lengths:
@@ -152,7 +173,7 @@ def _geometric(value: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _capacity(
-    arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective, correction: float
+    arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective, *, correction: float
 ) -> Capacity:
     pool = fit(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
     replica = _replica(arch, gpu, shape, lengths, correction)
@@ -173,7 +194,7 @@ def _capacity(
     if allowed >= 1.0:
         # Nothing can be met: size for throughput instead, so that requests are at least served.
         rate, wall = 0.7 * _stable_rate(replica), Wall.TIME
-    rate, wall = _bounded(replica, objective, pool, sequences_limit, rate, wall, stages)
+    rate, wall = _bounded(replica, objective, pool, sequences_limit, rate=rate, wall=wall, stages=stages)
     at = _latency(replica, objective, rate)
     mean_prompt = lengths.input_mean
     busy, _ = replica.times.prefill(mean_prompt, replica.chunk_tokens)
@@ -191,6 +212,7 @@ def _capacity(
     )
 
 
+@lru_cache(maxsize=4096)
 def _replica(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, correction: float) -> _Replica:
     times = step_times(arch, gpu, shape.tensor_parallel, correction)
     chunk = shape.max_num_batched_tokens or engine_defaults(gpu)[1]
@@ -267,7 +289,7 @@ def _latency(replica: _Replica, objective: Objective, rps: float) -> Latency:
         ttft_misses=_ttft_misses(replica, objective.ttft_seconds, lead + max(0.0, mixed), share, wait_scale),
         tpot_misses=_tpot_misses(replica, objective.tpot_seconds, rps, tpot, batch),
         e2e_misses=_e2e_misses(
-            replica, objective.e2e_seconds, rps, tpot, lead + replica.busy_mean + wait_mean, wait_mean
+            replica, objective.e2e_seconds, rps, tpot=tpot, ttft=lead + replica.busy_mean + wait_mean, wait=wait_mean
         ),
     )
 
@@ -307,7 +329,9 @@ def _tpot_misses(replica: _Replica, objective: float | None, rps: float, tpot: f
     return misses / len(replica.outputs)
 
 
-def _e2e_misses(replica: _Replica, objective: float | None, rps: float, tpot: float, ttft: float, wait: float) -> float:
+def _e2e_misses(
+    replica: _Replica, objective: float | None, rps: float, *, tpot: float, ttft: float, wait: float
+) -> float:
     if objective is None:
         return 0.0
     misses = 0.0
@@ -355,6 +379,7 @@ def _bounded(
     objective: Objective,
     pool: KvPool,
     sequences_limit: int,
+    *,
     rate: float,
     wall: Wall,
     stages: int,

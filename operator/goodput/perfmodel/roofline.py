@@ -39,7 +39,8 @@ class StepTimes:
         """Time to read the weights that a step of `tokens` tokens touches: E*(1-(1-k/E)^t) of E experts."""
         if not self.experts:
             return self.weights
-        return self.weights + self.experts * (1.0 - (1.0 - self.expert_share) ** tokens)
+        untouched: float = (1.0 - self.expert_share) ** tokens
+        return self.weights + self.experts * (1.0 - untouched)
 
     def decode(self, batch: float, context_tokens: float) -> float:
         """One token for each of `batch` sequences of `context_tokens` on average."""
