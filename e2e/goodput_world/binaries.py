@@ -30,11 +30,12 @@ _OLDEST = {
     "kube-apiserver": (1, 31),
     "kube-controller-manager": (1, 31),
     "kube-scheduler": (1, 31),
-    "kubectl": (1, 31),
+    "kubectl": (1, 35),
     "prometheus": (3, 0),
     "helm": (3, 14),
 }
 """Oldest (major, minor) used from outside the cache. Kubernetes: CEL library and admission policies that the CRDs use;
+kubectl: one minor version from the API server that is built here;
 Prometheus: 3.x text format negotiation and label rules."""
 
 _VERSION_ARGUMENTS = {"kubectl": ("version", "--client"), "helm": ("version", "--short")}

@@ -43,7 +43,7 @@ def test_the_folder_of_kubebuilder_assets_is_used(tmp_path: Path) -> None:
     [
         pytest.param("etcd", "etcd Version: 3.4.30", id="old-etcd"),
         pytest.param("prometheus", "prometheus, version 2.42.0 (branch: HEAD)", id="debian-prometheus"),
-        pytest.param("kubectl", "Client Version: v1.28.2", id="old-kubectl"),
+        pytest.param("kubectl", "Client Version: v1.34.2", id="old-kubectl"),
         pytest.param("helm", "v3.9.0", id="old-helm"),
         pytest.param("prometheus", "prometheus, version  (branch: )", id="no-version"),
     ],
