@@ -45,11 +45,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 # What users write: read. Status: written. No spec, no finalizer, no annotation of theirs is ever touched.
 - apiGroups: [goodput.dev]
   resources: [models, slos]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [goodput.dev]
   resources: [models/status, slos/status]
-  verbs: [get, patch]
-# Victims of a scale-down are marked by pod-deletion-cost; get, list and watch are also what the routers are granted.
+  verbs: [patch]
+# Victims of a scale-down are marked by pod-deletion-cost. Get is there for the routers: who grants it must hold it.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch]
