@@ -55,6 +55,7 @@ class FleetLoop:
     last_pass_at: float = 0.0
     passes: int = 0
     _led: bool = False
+    _complaint: str = ""
     _reading: Reading | None = None
     _read_at: float = float("-inf")
 
@@ -124,10 +125,12 @@ class FleetLoop:
         self._read_at = started
         self._reading = await self.telemetry.read(self.observer.wanted(intents, now))
         self.metrics.telemetry_up.set(0 if self._reading.error else 1)
-        if self._reading.error:
-            log.warning("telemetry: %s", self._reading.error)
-        if self._reading.missing:
-            log.warning("no engine exports %s", ", ".join(self._reading.missing))
+        complaint = self._reading.error
+        if not complaint and self._reading.missing:
+            complaint = f"no engine exports {', '.join(self._reading.missing)}"
+        if complaint != self._complaint:
+            log.warning("telemetry: %s", complaint or "back to normal")
+            self._complaint = complaint
 
     def _decide(
         self, snapshot: Snapshot, memory: Mapping[Key, LoopMemory], now: float

@@ -176,6 +176,7 @@ class Reconciler:
         except StillThere as error:
             log.info("%s: %s", key, error)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
+            await self._finish(view, plan, False, now)
             return
         except NotLeading:
             raise

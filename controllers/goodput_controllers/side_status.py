@@ -73,20 +73,20 @@ class SideStatus:
         for entry in self.world.slos.entries():
             count = users.get(entry.key, 0)
             condition = _slo_condition(entry, count)
-            met, requests = good.get(entry.key, (0.0, 0))
-            share = met / requests if requests else None
+            total, requests = good.get(entry.key, (0.0, 0))
+            average = total / requests if requests else None
             written = self._slos.setdefault(entry.key, _Written())
             signature = (entry.uid, entry.generation, count, condition.status, condition.reason)
             old = entry.value.status if entry.value is not None else None
             if written.signature == () and old is not None and old.conditions:
                 self._adopt(written, entry, old.users, old.conditions[0], now)
-            if signature == written.signature and not _moved(written, share, requests, now):
+            if signature == written.signature and not _moved(written, average, requests, now):
                 continue
             status: dict[str, Any] = {"users": count}
-            if share is not None:
-                status["attainment"] = percent(share)
+            if average is not None:
+                status["attainment"] = percent(average)
             if await self._apply(SLOS, self.world.slos, entry, status=status, condition=condition, now=now):
-                self._slos[entry.key] = _Written(signature, now, share)
+                self._slos[entry.key] = _Written(signature, now, average)
 
     async def _write_types(self, supply: Iterable[GpuSupply], now: float) -> None:
         by_type: Mapping[str, GpuSupply] = {item.type: item for item in supply}

@@ -33,8 +33,10 @@ class Quantity(StrEnum):
     ITL_COUNT = "inter-token latency, count"
     QUEUE_TIME_SUM = "queue time, sum"
     QUEUE_TIME_COUNT = "queue time, count"
-    ROUTER_REQUESTS = "requests at the router"
-    ROUTER_ERRORS = "errors at the router"
+    ROUTER_ATTEMPTS = "attempts of the router"
+    ROUTER_RETRIES = "retries of the router"
+    ROUTER_ERRORS = "errors of the router"
+    ROUTER_EXHAUSTED = "requests that failed after all retries of the router"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,15 @@ POOL_SUMS: dict[Quantity, Names] = {
     Quantity.QUEUE_TIME_COUNT: _names("vllm:request_queue_time_seconds_count"),
 }
 REQUEST_SECONDS_BUCKET = _names("vllm:e2e_request_latency_seconds_bucket")
+# No single counter of the router counts each request of a user once, at its arrival (docs/router-facts.md).
 ROUTER_COUNTERS: dict[Quantity, Names] = {
-    # One per request of a user; retries towards engines are counted elsewhere (see docs/router-facts.md).
-    Quantity.ROUTER_REQUESTS: _names("vllm_router_requests_total"),
+    Quantity.ROUTER_ATTEMPTS: _names("vllm_router_processed_requests_total"),
+    Quantity.ROUTER_RETRIES: _names("vllm_router_retries_total"),
     Quantity.ROUTER_ERRORS: _names("vllm_router_request_errors_total"),
+    Quantity.ROUTER_EXHAUSTED: _names("vllm_router_retries_exhausted_total"),
 }
+ROUTER_ERROR_TYPE = "error_type"
+# An attempt that found no engine is in no other counter of attempts.
+ROUTER_NO_WORKER = "no_available_workers"
+# An engine refused the request itself (4xx): it is not tried again.
+ROUTER_REFUSED = "non_retryable_error"

@@ -19,7 +19,7 @@ from urllib3.util.retry import Retry
 
 from goodput.adapters import promql
 from goodput.adapters.metric_names import ENGINE_COUNTERS, POD_LABEL_MODEL, Quantity
-from goodput.adapters.readings import Row, Tables, missing_edges, model_telemetry, neighbours, thresholds
+from goodput.adapters.readings import OfferedBook, Row, Tables, missing_edges, model_telemetry, neighbours, thresholds
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.domain.errors import TelemetryUnavailable
 
@@ -73,6 +73,7 @@ class PrometheusTelemetry:
         # One thread: requests' session is not shared, and a reading that hangs cannot pile up others behind it.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prometheus")
         self._running: Future[Reading] | None = None
+        self._offered = OfferedBook()
         self._p95: dict[tuple[str, str], float] = {}
         self._p95_at = float("-inf")
         self._edges: dict[Quantity, frozenset[float]] = {}
@@ -129,7 +130,7 @@ class PrometheusTelemetry:
         if tables.scraped:
             self._add_neighbours(wanted, tables, ask)
         tables.add_pools(ask(promql.POOLS))
-        tables.add_routers(ask(promql.ROUTERS))
+        tables.add_routers(ask(promql.ROUTERS), self._offered)
         self._add_p95(tables, ask)
         if any(model.serving and not self._seen(model, tables) for model in wanted):
             rows = ask(promql.UNLABELLED)

@@ -18,6 +18,7 @@ from goodput.adapters.metric_names import (
     POOL_SUMS,
     REQUEST_SECONDS_BUCKET,
     ROUTER_COUNTERS,
+    ROUTER_ERROR_TYPE,
     Names,
     Quantity,
 )
@@ -47,7 +48,7 @@ POOLS = (
     + _once_per_pod(_any_of(POOL_SUMS.values(), _SERVE), f"__name__, namespace, pod, {POD_LABEL_MODEL}")
     + ")"
 )
-ROUTERS = _once_per_pod(_any_of(ROUTER_COUNTERS.values(), _ROUTER), "__name__, namespace, pod")
+ROUTERS = _once_per_pod(_any_of(ROUTER_COUNTERS.values(), _ROUTER), f"__name__, namespace, pod, {ROUTER_ERROR_TYPE}")
 REQUEST_SECONDS_P95 = (
     f"histogram_quantile(0.95, sum by (namespace, {POD_LABEL_MODEL}, le) "
     f"(rate({REQUEST_SECONDS_BUCKET.alternatives[0]}{{{_SERVE}}}[{P95_WINDOW}])))"

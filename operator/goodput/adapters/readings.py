@@ -14,6 +14,9 @@ from goodput.adapters.metric_names import (
     POD_LABEL_MODEL,
     POOL_SUMS,
     ROUTER_COUNTERS,
+    ROUTER_ERROR_TYPE,
+    ROUTER_NO_WORKER,
+    ROUTER_REFUSED,
     Names,
     Quantity,
 )
@@ -29,6 +32,49 @@ Edges = dict[tuple[str, str], dict[float, float]]
 
 
 @dataclass(slots=True)
+class RouterCounts:
+    """Cumulative counters of one router pod. The router makes a series with its first event, so they begin at 0."""
+
+    attempts: float = 0.0
+    no_worker: float = 0.0
+    retries: float = 0.0
+    refused: float = 0.0
+    exhausted: float = 0.0
+
+    @property
+    def offered(self) -> float:
+        """Requests of users, each once: all attempts, those that found no engine too, less the repeated ones."""
+        return self.attempts + self.no_worker - self.retries
+
+    @property
+    def failed(self) -> float:
+        """Requests that ended with an error for their user."""
+        return self.refused + self.exhausted
+
+
+class OfferedBook:
+    """Keeps what a router pod was offered from falling.
+
+    A retry is counted when it is planned and its attempt when it starts, so the difference of the two can dip for a
+    moment; a falling counter would be read as a restart. Only a fall of the attempts themselves is one.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def take(self, routers: Mapping[tuple[str, str], RouterCounts]) -> dict[tuple[str, str], float]:
+        """Requests offered so far, by router pod."""
+        offered = {}
+        for key, counts in routers.items():
+            attempts, before = self._seen.get(key, (0.0, 0.0))
+            offered[key] = counts.offered if counts.attempts < attempts else max(before, counts.offered)
+            self._seen[key] = (counts.attempts, offered[key])
+        for gone in self._seen.keys() - routers.keys():
+            del self._seen[gone]
+        return offered
+
+
+@dataclass(slots=True)
 class Tables:
     """All vectors of one reading, indexed. A NaN stays one: whoever reads it must say so."""
 
@@ -37,7 +83,8 @@ class Tables:
     kv_usage: ByPod = field(default_factory=dict)
     within: dict[Quantity, Edges] = field(default_factory=dict)
     pools: dict[Quantity, ByPod] = field(default_factory=dict)
-    routers: dict[Quantity, ByPod] = field(default_factory=dict)
+    routers: dict[tuple[str, str], RouterCounts] = field(default_factory=dict)
+    offered: ByPod = field(default_factory=dict)
     p95: ByPod = field(default_factory=dict)
     unlabelled_namespaces: frozenset[str] = frozenset()
 
@@ -95,8 +142,24 @@ class Tables:
     def add_pools(self, rows: Sequence[Row]) -> None:
         self.pools = self.by_name(rows, POOL_SUMS, POD_LABEL_MODEL)
 
-    def add_routers(self, rows: Sequence[Row]) -> None:
-        self.routers = self.by_name(rows, ROUTER_COUNTERS)
+    def add_routers(self, rows: Iterable[Row], book: OfferedBook) -> None:
+        """Counters of router pods, and what each was offered."""
+        for row in rows:
+            metric = row["metric"]
+            key = (metric.get("namespace", ""), metric.get("pod", ""))
+            counts = self.routers.setdefault(key, RouterCounts())
+            name, value = metric.get("__name__", ""), float(row["value"][1])
+            if name in ROUTER_COUNTERS[Quantity.ROUTER_ATTEMPTS].alternatives:
+                counts.attempts = value
+            elif name in ROUTER_COUNTERS[Quantity.ROUTER_RETRIES].alternatives:
+                counts.retries = value
+            elif name in ROUTER_COUNTERS[Quantity.ROUTER_EXHAUSTED].alternatives:
+                counts.exhausted = value
+            elif metric.get(ROUTER_ERROR_TYPE) == ROUTER_NO_WORKER:
+                counts.no_worker = value
+            elif metric.get(ROUTER_ERROR_TYPE) == ROUTER_REFUSED:
+                counts.refused = value
+        self.offered = book.take(self.routers)
 
 
 def thresholds(objective: Objective | None) -> dict[Quantity, float]:
@@ -223,17 +286,14 @@ def _router(wanted: Wanted, tables: Tables) -> RouterTelemetry | None:
     therefore counted nothing: the one place where a missing series is a zero, because the scrape proves it.
     """
 
-    def rows(quantity: Quantity) -> tuple[tuple[str, float, float], ...]:
-        table = tables.routers.get(quantity, {})
-        found = []
-        for pod in sorted(wanted.routers):
-            key = (wanted.key.namespace, pod)
-            if key in tables.scraped:
-                found.append((pod, tables.scraped[key], table.get(key, 0.0)))
-        return tuple(found)
-
-    requests = rows(Quantity.ROUTER_REQUESTS)
-    return RouterTelemetry(requests=requests, errors=rows(Quantity.ROUTER_ERRORS)) if requests else None
+    requests, errors = [], []
+    for pod in sorted(wanted.routers):
+        key = (wanted.key.namespace, pod)
+        if key in tables.scraped:
+            scraped_at = tables.scraped[key]
+            requests.append((pod, scraped_at, tables.offered.get(key, 0.0)))
+            errors.append((pod, scraped_at, tables.routers[key].failed if key in tables.routers else 0.0))
+    return RouterTelemetry(requests=tuple(requests), errors=tuple(errors)) if requests else None
 
 
 def _problem(wanted: Wanted, counters: Sequence[PodCounters]) -> str:

@@ -52,5 +52,7 @@ def configure(*, json_logs: bool, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs", "aiohttp.access", "urllib3", "asyncio"):
+    for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs", "aiohttp.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Its retries say nothing that the reading's own error does not.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
