@@ -29,6 +29,9 @@ class Side(asyncio.Protocol):
         """Joined to nothing yet."""
         self.transport: asyncio.Transport | None = None
         self.other: asyncio.Transport | None = None
+        self.peer: Side | None = None
+        self.ended = False
+        """Whether this side has said that it sends no more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -42,13 +45,17 @@ class Side(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Pass a half-close on; our own direction stays open."""
-        if self.other is not None and self.other.can_write_eof() and not self.other.is_closing():
+        self.ended = True
+        if self.other is not None and not self.other.is_closing():
+            if self.peer is not None and self.peer.ended:
+                self.other.close()
+                return False  # both have ended: close us too
             self.other.write_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other side, roughly if this one ended roughly."""
-        other, self.other = self.other, None
+        other, self.other, self.peer = self.other, None, None
         if other is None or other.is_closing():
             return
         if exc is None:
@@ -99,6 +106,7 @@ class Downstream(Side):
                 upstream.transport.close()
             return
         self.other, upstream.other = upstream.transport, self.transport
+        self.peer, upstream.peer = upstream, self
         self.transport.resume_reading()
 
     def refuse(self) -> None:
