@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kopf
@@ -124,20 +124,20 @@ async def run(
     connection: Connection,
     namespaces: tuple[str, ...],
     stop: asyncio.Event,
-    started: Callable[[], Awaitable[None]],
+    started: Callable[[], None],
 ) -> None:
-    """Serve until `stop` is set. kopf closes the session that it is given: let it be one of its own."""
-    handlers = registry(world, connection)
+    """Serve until `stop` is set; `started` is called once kopf took the signals, so that they can be taken back.
 
-    @kopf.on.startup(registry=handlers)
-    async def start(**_: Any) -> None:
-        await started()
-
-    await kopf.operator(
-        registry=handlers,
+    kopf closes the session that it is given, and in the end cancels every task that is younger than it is.
+    """
+    existing = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=registry(world, connection),
         settings=settings(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
         stop_flag=stop,
     )
+    started()
+    await kopf.run_tasks(tasks, ignored=existing)

@@ -28,6 +28,7 @@ from goodput.adapters.lease import Lease
 from goodput.adapters.prometheus import PrometheusSettings, PrometheusTelemetry
 from goodput.adapters.telemetry import Telemetry
 from goodput.decide import Policy, decide
+from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.runtime import server
 from goodput.runtime.metrics import Metrics
@@ -61,6 +62,10 @@ def policy_of(settings: Settings) -> Policy:
         max_gpus_per_namespace=settings.max_gpus_per_namespace,
         max_cost_per_hour_per_namespace=settings.max_cost_per_hour_per_namespace,
     )
+
+
+class PartEnded(GoodputError):
+    """A part of the process ended by itself."""
 
 
 @dataclass(slots=True)
@@ -172,10 +177,10 @@ class Operator:
         self.problem = ""
         try:
             done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stopping}:
-                if task is not fed or not self.stop.is_set():
-                    log.error("%s ended", task.get_name(), exc_info=task.exception())
-                    task.result()
+            for task in () if self.stop.is_set() else done:
+                log.error("%s ended", task.get_name())
+                task.result()
+                raise PartEnded(f"{task.get_name()} ended although it should run for ever")
         finally:
             await self._end(tasks, fed)
             stopping.cancel()
@@ -303,8 +308,8 @@ async def _shell(operator: Operator, connection: Connection) -> None:
     def stop() -> None:
         operator.stop.set()
 
-    async def own_signals() -> None:
-        # kopf takes the signals when it starts; taken back, they end the loop first and kopf last.
+    def own_signals() -> None:
+        # Taken back from kopf, the signals end the loop first and kopf last.
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
                 loop.add_signal_handler(number, stop)

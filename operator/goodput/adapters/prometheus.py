@@ -183,4 +183,11 @@ class PrometheusTelemetry:
 
 
 def _short(error: Exception) -> str:
+    """The cause in a few words, without addresses that change from one attempt to the next."""
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError):
+        reason = getattr(error.args[0], "reason", None) if error.args else None
+        # urllib3 writes `<object>: Failed to establish a new connection: [Errno 111] Connection refused`.
+        return str(reason if reason is not None else error).rsplit(": ", 1)[-1].strip("')\"")[:200]
     return f"{type(error).__name__}: {str(error)[:200]}"
