@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -37,16 +37,6 @@ def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int | None 
         "completion_tokens": completion_tokens,
         "prompt_tokens_details": details,
     }
-
-
-class Answer(Protocol):
-    """What a request's tokens are given to. `sent` counts tokens, `closed` says that nobody wants more."""
-
-    sent: int
-    closed: bool
-
-    def token(self, last: str | None) -> None:
-        """One more token exists; `last` is the finish reason if it is the last."""
 
 
 class StreamedAnswer:
@@ -86,6 +76,10 @@ class StreamedAnswer:
         self.closed = False
         self.sent = 0
 
+    def accepted(self) -> None:
+        """The request is in the engine: as in vLLM the head of the answer goes out now, long before the first token."""
+        self._transport.write(self._connection.start(_EVENT_STREAM))
+
     def _choice(self, text: str, reason: str | None) -> dict[str, Any]:
         if self._chat:
             delta = {"content": text}
@@ -93,17 +87,15 @@ class StreamedAnswer:
         return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": None}
 
     def token(self, last: str | None) -> None:
-        """Write the token's event; the first brings the head and (chat) the role, the last the end of the stream."""
+        """Write the token's event; the first of a chat brings the role along, the last the end of the stream."""
         self.sent += 1
         if self.sent > 1 and last is None and not self._running_usage:
             self._transport.write(self._chunk)
             return
         pieces = []
-        if self.sent == 1:
-            pieces.append(self._connection.start(_EVENT_STREAM))
-            if self._chat:
-                role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-                pieces.append(_event({**self._envelope, "choices": [{**role, "finish_reason": None}]}))
+        if self.sent == 1 and self._chat:
+            role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+            pieces.append(_event({**self._envelope, "choices": [{**role, "finish_reason": None}]}))
         if self._running_usage or last is not None:
             event = {**self._envelope, "choices": [self._choice(TOKEN_TEXT, last)]}
             if self._running_usage:
@@ -134,6 +126,9 @@ class UnaryAnswer:
         self._prompt_tokens = prompt_tokens
         self.closed = False
         self.sent = 0
+
+    def accepted(self) -> None:
+        """The request is in the engine; there is nothing to send before the end."""
 
     def token(self, last: str | None) -> None:
         """Count; answer when it was the last."""

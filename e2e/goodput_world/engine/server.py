@@ -270,6 +270,7 @@ class Server:
         self._driver.submit(asked, arrived_at, job)
         self._in_flight += 1
         connection.on_lost = lambda: self._lost(job)
+        answer.accepted()
 
     def _lost(self, job: _Job) -> None:
         """The client went away: vLLM drops the request and counts it nowhere."""
