@@ -42,7 +42,9 @@ def json_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise argparse.ArgumentTypeError(f"Value {text} cannot be converted to {json.loads.__name__}: {error}") from None
+        raise argparse.ArgumentTypeError(
+            f"Value {text} cannot be converted to {json.loads.__name__}: {error}"
+        ) from None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,7 +92,10 @@ def rows() -> list[tuple[str, list[str], str, str]]:
     """The table: name, aliases, kind, choices."""
     lines = TABLE.read_text(encoding="utf-8").splitlines()[1:]
     parsed = (line.split("\t") for line in lines)
-    return [(name, [alias for alias in aliases.split(",") if alias], kind, choices) for name, aliases, kind, choices in parsed]
+    return [
+        (name, [alias for alias in aliases.split(",") if alias], kind, choices)
+        for name, aliases, kind, choices in parsed
+    ]
 
 
 def _spell(arguments: Sequence[str], json_names: set[str]) -> list[str]:

@@ -91,9 +91,7 @@ class Connection(asyncio.Protocol):
         if not self._busy:
             self._next()
 
-    def respond(
-        self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
-    ) -> None:
+    def respond(self, status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b"") -> None:
         """Answer the request in one write. `extra` holds whole header lines, each ended by CRLF."""
         if not self.open:
             return

@@ -25,7 +25,9 @@ class HttpMetrics:
             "http_request_duration_highr_seconds", "Duration of requests.", {}, HTTP_FINE_EDGES
         )
 
-    def record(self, handler: str, method: str, status: int, seconds: float, size: int, answer_size: int) -> None:
+    def record(
+        self, handler: str, method: str, status: int, *, seconds: float, size: int = 0, answer_size: int = 0
+    ) -> None:
         """A request was answered."""
         if handler in UNCOUNTED:
             return

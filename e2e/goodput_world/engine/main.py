@@ -46,7 +46,7 @@ def load_plant(path: str | None) -> Plant:
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet: until the engine is ready, connections are refused."""
-    address = os.environ.get("POD_IP_BIND", "") if host in ("0.0.0.0", "::") else ""  # noqa: S104
+    address = os.environ.get("POD_IP_BIND", "") if host in ("0.0.0.0", "::") else ""
     family = socket.AF_INET6 if ":" in (address or host) else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -208,7 +208,9 @@ def main(arguments: Sequence[str]) -> int:
         print(VERSION)
         return 0
     if not arguments or arguments[0] != "serve":
-        print("usage: vllm [-h] [-v] {serve} ...\nvllm: error: the simulated engine knows `serve` only", file=sys.stderr)
+        print(
+            "usage: vllm [-h] [-v] {serve} ...\nvllm: error: the simulated engine knows `serve` only", file=sys.stderr
+        )
         return 2
     parsed = flags.parse(arguments[1:])
     try:

@@ -31,8 +31,21 @@ class EngineMetrics:
     ) -> None:
         self._registry = registry
         self._labels = {"model_name": model_name, "engine": "0"}
-        bounds = {**DEFAULT_EDGES, "request_tokens": token_edges(max_model_len), **edges}
+        self._kv_metrics = kv_metrics
+        self._create_gauges_and_counters(model_name)
+        self._create_histograms({**DEFAULT_EDGES, "request_tokens": token_edges(max_model_len), **edges})
+        if lora:
+            registry.value(
+                "vllm:lora_requests_info",
+                "gauge",
+                "LoRA adapters in use.",
+                {"max_lora": "1", "waiting_lora_adapters": "", "running_lora_adapters": ""},
+            )
+        registry.value(
+            "vllm:cache_config_info", "gauge", "The engine's cache configuration.", {**cache_config, "engine": "0"}
+        ).set(1.0)
 
+    def _create_gauges_and_counters(self, model_name: str) -> None:
         self.flops = self._counter("estimated_flops_per_gpu", "Floating point operations by the model of one GPU.")
         self.read_bytes = self._counter("estimated_read_bytes_per_gpu", "Bytes read from GPU memory, by the model.")
         self.write_bytes = self._counter("estimated_write_bytes_per_gpu", "Bytes written to GPU memory, by the model.")
@@ -68,7 +81,7 @@ class EngineMetrics:
             for reason in FINISH_REASONS
         }
         self._rejected = {
-            reason: registry.value(
+            reason: self._registry.value(
                 "vllm:admission_rejections_total",
                 "counter",
                 "Requests refused at a queue limit.",
@@ -77,8 +90,9 @@ class EngineMetrics:
             for reason in REJECTIONS
         }
 
+    def _create_histograms(self, bounds: Mapping[str, Sequence[float]]) -> None:
         def histogram(name: str, family: str, text: str) -> Histogram:
-            return registry.histogram(f"vllm:{name}", text, self._labels, bounds[family])
+            return self._registry.histogram(f"vllm:{name}", text, self._labels, bounds[family])
 
         self._prompt_length = histogram("request_prompt_tokens", "request_tokens", "Prompt tokens of a request.")
         self._output_length = histogram("request_generation_tokens", "request_tokens", "Output tokens of a request.")
@@ -104,8 +118,7 @@ class EngineMetrics:
         self._computed = histogram(
             "request_prefill_kv_computed_tokens", "request_tokens", "Prompt tokens computed, cached ones left out."
         )
-        self._kv_metrics = kv_metrics
-        if kv_metrics:
+        if self._kv_metrics:
             self._block_life = histogram("kv_block_lifetime_seconds", "kv_cache_residency", "Life of a KV block.")
             self._block_idle = histogram(
                 "kv_block_idle_before_evict_seconds", "kv_cache_residency", "Idle time of a KV block at eviction."
@@ -113,16 +126,6 @@ class EngineMetrics:
             self._block_gap = histogram(
                 "kv_block_reuse_gap_seconds", "kv_cache_residency", "Time between touches of a KV block."
             )
-        if lora:
-            registry.value(
-                "vllm:lora_requests_info",
-                "gauge",
-                "LoRA adapters in use.",
-                {"max_lora": "1", "waiting_lora_adapters": "", "running_lora_adapters": ""},
-            )
-        registry.value(
-            "vllm:cache_config_info", "gauge", "The engine's cache configuration.", {**cache_config, "engine": "0"}
-        ).set(1.0)
 
     def _counter(self, name: str, text: str, **labels: str) -> Value:
         return self._registry.value(f"vllm:{name}_total", "counter", text, {**self._labels, **labels})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,7 @@ def _check_buckets(value: Any) -> dict[str, tuple[float, ...]]:
         numbers = [bound for bound in bounds if isinstance(bound, int | float) and not isinstance(bound, bool)]
         if len(numbers) != len(bounds) or not all(math.isfinite(bound) and bound > 0 for bound in numbers):
             raise ConfigError(f"custom_histogram_buckets[{family!r}] must hold finite numbers greater than 0")
-        if any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+        if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
             raise ConfigError(f"custom_histogram_buckets[{family!r}] must be strictly increasing")
         edges[family] = tuple(float(bound) for bound in numbers)
     return edges
@@ -202,6 +203,8 @@ def resolve(flags: argparse.Namespace, gpu_memory_bytes: float | None) -> Option
         shutdown_timeout_seconds=flags.shutdown_timeout or 0,
         api_keys=tuple(flags.api_key or ()),
         enable_lora=bool(flags.enable_lora),
-        histogram_edges=_check_buckets(flags.custom_histogram_buckets) if flags.custom_histogram_buckets is not None else {},
+        histogram_edges=_check_buckets(flags.custom_histogram_buckets)
+        if flags.custom_histogram_buckets is not None
+        else {},
         hf_token=flags.hf_token,
     )

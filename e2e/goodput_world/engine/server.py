@@ -133,52 +133,55 @@ class Server:
         if self._api_keys and request.path.startswith("/v1"):
             given = request.headers.get("authorization", "").removeprefix("Bearer ")
             if given not in self._api_keys:
-                self._reply(request, connection, arrived_at, 401, b'{"error":"Unauthorized"}')
+                self._reply(request, connection, arrived_at, status=401, body=b'{"error":"Unauthorized"}')
                 return
         route = self._routes.get((request.method, request.path))
         if route is not None:
             route(request, connection, arrived_at)
         elif request.path in self._paths:
-            self._reply(request, connection, arrived_at, 405, b'{"detail":"Method Not Allowed"}')
+            self._reply(request, connection, arrived_at, status=405, body=b'{"detail":"Method Not Allowed"}')
         else:
-            self._reply(request, connection, arrived_at, 404, b'{"detail":"Not Found"}')
+            self._reply(request, connection, arrived_at, status=404, body=b'{"detail":"Not Found"}')
 
     def _reply(
         self,
         request: Request,
         connection: Connection,
         arrived_at: float,
-        status: int,
-        body: bytes,
+        *,
+        body: bytes = b"",
+        status: int = 200,
         content_type: bytes = b"application/json",
     ) -> None:
         connection.respond(status, body, content_type)
         handler = request.path if request.path in self._paths else "none"
         seconds = self._loop.time() - arrived_at
-        self._http.record(handler, request.method, status, seconds, len(request.body), len(body))
+        self._http.record(
+            handler, request.method, status, seconds=seconds, size=len(request.body), answer_size=len(body)
+        )
 
     def _refuse(self, request: Request, connection: Connection, arrived_at: float, error: ClientError) -> None:
         body = error_body(error.status, error.kind, error.message, error.param)
-        self._reply(request, connection, arrived_at, error.status, body)
+        self._reply(request, connection, arrived_at, status=error.status, body=body)
 
     # ---------------------------------------------------------------- small routes
     def _empty(self, request: Request, connection: Connection, arrived_at: float) -> None:
-        self._reply(request, connection, arrived_at, 200, b"")
+        self._reply(request, connection, arrived_at)
 
     def _version(self, request: Request, connection: Connection, arrived_at: float) -> None:
-        self._reply(request, connection, arrived_at, 200, orjson.dumps({"version": VERSION}))
+        self._reply(request, connection, arrived_at, body=orjson.dumps({"version": VERSION}))
 
     def _load(self, request: Request, connection: Connection, arrived_at: float) -> None:
         load = self._in_flight if self._load_tracking else 0
-        self._reply(request, connection, arrived_at, 200, orjson.dumps({"server_load": load}))
+        self._reply(request, connection, arrived_at, body=orjson.dumps({"server_load": load}))
 
     def _scrape(self, request: Request, connection: Connection, arrived_at: float) -> None:
         self._metrics.gauges(self._engine)
         extra = process_lines(self._started_at) if self._process_metrics else []
-        self._reply(request, connection, arrived_at, 200, self._registry.render(extra), _TEXT)
+        self._reply(request, connection, arrived_at, body=self._registry.render(extra), content_type=_TEXT)
 
     def _models(self, request: Request, connection: Connection, arrived_at: float) -> None:
-        models = [
+        models: list[dict[str, Any]] = [
             {
                 "id": name,
                 "object": "model",
@@ -191,7 +194,7 @@ class Server:
             }
             for name in self._served
         ]
-        self._reply(request, connection, arrived_at, 200, orjson.dumps({"object": "list", "data": models}))
+        self._reply(request, connection, arrived_at, body=orjson.dumps({"object": "list", "data": models}))
 
     def _tokenize(self, request: Request, connection: Connection, arrived_at: float) -> None:
         try:
@@ -204,7 +207,7 @@ class Server:
             return
         count = generation.prompt.tokens
         answer = {"count": count, "max_model_len": self._engine.config.max_model_len, "tokens": list(range(count))}
-        self._reply(request, connection, arrived_at, 200, orjson.dumps(answer))
+        self._reply(request, connection, arrived_at, body=orjson.dumps(answer))
 
     # ---------------------------------------------------------------- generation
     def _parsed(self, request: Request, *, chat: bool) -> Generation:
@@ -324,7 +327,7 @@ class Server:
         generation = job.generation
         self._metrics.finished(sequence, generation.finish_reason, now - sequence.arrived_at, generation.max_tokens)
         seconds = self._loop.time() - job.arrived_at
-        self._http.record(job.request.path, "POST", 200, seconds, len(job.request.body), 0)
+        self._http.record(job.request.path, "POST", 200, seconds=seconds, size=len(job.request.body))
         job.answer.token(generation.finish_reason)
         self._left()
 

@@ -35,7 +35,7 @@ def log(place: str, text: str, level: str = "INFO") -> None:
 def cache_directories(environment: Mapping[str, str]) -> dict[str, str]:
     """Where vLLM and its libraries write, by the variable that moves it."""
     home = environment.get("HOME", "/")
-    temporary = environment.get("TMPDIR", "/tmp")  # noqa: S108  # the default of the libraries meant here
+    temporary = environment.get("TMPDIR", "/tmp")  # the default of the libraries meant here
     return {
         "HF_HOME": environment.get("HF_HOME", f"{home}/.cache/huggingface"),
         "VLLM_CACHE_ROOT": environment.get("VLLM_CACHE_ROOT", f"{home}/.cache/vllm"),
@@ -76,7 +76,7 @@ def check_environment(environment: Mapping[str, str], model: str, plant: Plant, 
                 "torch.distributed.DistBackendError: NCCL error: unhandled system error. Last error: Error while "
                 f"creating shared memory segment /dev/shm/nccl-sim (size {33 * 2**20}): No space left on device"
             )
-        if size is None and not Path("/dev/shm").is_dir():  # noqa: S108
+        if size is None and not Path("/dev/shm").is_dir():
             raise StartupError("OSError: [Errno 2] No such file or directory: '/dev/shm'")
     if plant.gated and not (options.hf_token or environment.get("HF_TOKEN")):
         raise StartupError(

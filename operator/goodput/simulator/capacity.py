@@ -91,6 +91,7 @@ def trial(
     config: EngineConfig,
     lengths: Lengths,
     objective: Objective,
+    *,
     rate_per_second: float,
     seed: int,
     seconds: float = 600.0,
@@ -153,6 +154,7 @@ def max_rate(
     config: EngineConfig,
     lengths: Lengths,
     objective: Objective,
+    *,
     seed: int = 0,
     seconds: float = 600.0,
     tolerance: float = 0.02,
@@ -165,7 +167,16 @@ def max_rate(
     def holds(rate: float, run_seconds: float = seconds) -> bool:
         # Once more requests missed than a run of this length may lose, the rest of it cannot change the answer.
         allowed = 1.3 * (1 - objective.attainment) * rate * run_seconds + 10
-        run = trial(plant, config, lengths, objective, rate, seed, run_seconds, misses_allowed=allowed)
+        run = trial(
+            plant,
+            config,
+            lengths,
+            objective,
+            rate_per_second=rate,
+            seed=seed,
+            seconds=run_seconds,
+            misses_allowed=allowed,
+        )
         return run.attainment >= objective.attainment
 
     low, high = 0.0, 1.0
@@ -189,9 +200,7 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
         names = rows.fieldnames or []
-        prompt, output = (
-            ("ContextTokens", "GeneratedTokens") if "ContextTokens" in names else (names[0], names[1])
-        )
+        prompt, output = ("ContextTokens", "GeneratedTokens") if "ContextTokens" in names else (names[0], names[1])
         return [(int(row[prompt]), int(row[output])) for row in rows]
 
 
@@ -227,9 +236,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lengths = read_lengths(options.lengths) if options.lengths else [(options.input, options.output)]
     objective = Objective(options.ttft, options.tpot, options.e2e, options.attainment)
     config = engine_config(plant, options.max_num_batched_tokens, options.max_num_seqs)
-    rate = max_rate(plant, config, lengths, objective, options.seed, options.seconds)
+    rate = max_rate(plant, config, lengths, objective, seed=options.seed, seconds=options.seconds)
     runs = [
-        trial(plant, config, lengths, objective, rate * factor, options.seed, options.seconds)
+        trial(
+            plant,
+            config,
+            lengths,
+            objective,
+            rate_per_second=rate * factor,
+            seed=options.seed,
+            seconds=options.seconds,
+        )
         for factor in (0.8, 1.0, 1.1)
         if rate > 0
     ]

@@ -6,6 +6,7 @@ blocks back in reverse order, so that a prefix outlives what was built upon it.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ class BlockPool:
         old = self._residency.pop(block, None)
         if old is not None:
             touches = list(old.touches)
-            gaps = tuple(later - earlier for earlier, later in zip(touches, touches[1:], strict=False))
+            gaps = tuple(later - earlier for earlier, later in itertools.pairwise(touches))
             self.evictions.append(Eviction(now - old.birth, now - old.last, gaps))
         if self._sample:
             self._serial += 1

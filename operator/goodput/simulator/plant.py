@@ -148,9 +148,7 @@ class StepTimeModel:
         """
         traffic = (self.weights_bytes + kv_tokens_read * self.kv_bytes_per_token) * self.seconds_per_byte
         arithmetic = self.flops(prefill_tokens + decode_seqs, attention_pairs) * self.seconds_per_flop
-        return (
-            max(traffic, arithmetic) + self.step_overhead_seconds + decode_seqs * self.per_sequence_overhead_seconds
-        )
+        return max(traffic, arithmetic) + self.step_overhead_seconds + decode_seqs * self.per_sequence_overhead_seconds
 
     def flops(self, tokens: int, attention_pairs: float = 0.0) -> float:
         """Floating point operations for `tokens` tokens of which `attention_pairs` look back in a prompt."""
