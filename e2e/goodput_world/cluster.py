@@ -8,14 +8,16 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import kubernetes
 import yaml
 
 from goodput_world.errors import WorldError
 from goodput_world.kubectl import Kubectl, run_command
 from goodput_world.waiting import wait_for
+
+if TYPE_CHECKING:
+    import kubernetes
 
 T = TypeVar("T")
 
@@ -41,6 +43,8 @@ class Cluster:
     @property
     def api(self) -> kubernetes.client.ApiClient:
         """A synchronous client of the `kubernetes` package: `CoreV1Api(world.api)`. In async code use a thread."""
+        import kubernetes  # a second and more to import, and few need it
+
         if self._api is None:
             self._api = kubernetes.config.new_client_from_config(config_file=str(self.kubeconfig))
         return self._api
