@@ -7,6 +7,7 @@ middleware, so that whoever uses the session always sends a valid one.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from dataclasses import dataclass
@@ -108,7 +109,11 @@ def load_configuration(context: str | None = None) -> Configuration:
         kubernetes.config.ConfigException: there is neither.
     """
     configuration = Configuration()
-    config.load_config(client_configuration=configuration, context=context)
+    default = Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
+    if os.environ.get("KUBECONFIG") or default.exists() or context is not None:
+        config.load_kube_config(client_configuration=configuration, context=context)
+    else:
+        config.load_incluster_config(client_configuration=configuration)
     return configuration
 
 
