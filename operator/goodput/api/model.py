@@ -38,13 +38,15 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+_OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
 # A string or an object: no type, since a structural schema has no union. What is left after these bounds is exactly a
 # name, {name} and {name, namespace}: numbers, lists and booleans meet a bound that nothing meets. docs/decisions/0002.
 _SLO_SCHEMA: dict[str, Any] = {
     "x-kubernetes-preserve-unknown-fields": True,
     "minLength": 1,
     "maxLength": 253,
-    "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    "pattern": _OBJECT_NAME_PATTERN,
     "required": ["name"],
     "maxProperties": 2,
     "properties": {
@@ -53,7 +55,7 @@ _SLO_SCHEMA: dict[str, Any] = {
             "minLength": 1,
             "maxLength": 253,
             "description": "Name of the SLO.",
-            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+            "pattern": _OBJECT_NAME_PATTERN,
         },
         "namespace": {
             "type": "string",
