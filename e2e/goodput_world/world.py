@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -33,6 +34,7 @@ from goodput_world.waiting import wait_for
 
 _MANIFESTS = Path(__file__).resolve().parent / "manifests"
 _PROMETHEUS_IN_CLUSTER = "http://prometheus.monitoring.svc:9090"
+_NOT_HEALED_BY_TIME = frozenset({"CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"})
 _PART_SECONDS = 120.0
 """How long a part may take to become ready: generous, for a machine that compiles meanwhile."""
 
@@ -252,10 +254,29 @@ class World(Cluster):
         """Install or upgrade the chart: `values` over the world's own. Raises WorldError with what its pods said."""
         merged: dict[str, Any] = {"prometheus": {"url": _PROMETHEUS_IN_CLUSTER}} if self.config.prometheus else {}
         merged = _merge(merged, self.config.chart_values)
+        installing = asyncio.create_task(
+            self.install_chart(_merge(merged, values or {}), timeout_seconds=_PART_SECONDS)
+        )
         try:
-            await self.install_chart(_merge(merged, values or {}), timeout_seconds=_PART_SECONDS)
-        except CommandFailed as error:
+            while not installing.done():  # a pod that cannot run fails the installation at once, not after helm's wait
+                await asyncio.wait({installing}, timeout=2.0)
+                if broken := await self._broken_pods(SYSTEM_NAMESPACE):
+                    raise WorldError(f"the operator does not run: {broken}")
+            await installing
+        except (CommandFailed, WorldError) as error:
             raise WorldError(f"{error}\n{await self.describe_pods(SYSTEM_NAMESPACE)}") from error
+        finally:
+            installing.cancel()
+            await asyncio.gather(installing, return_exceptions=True)
+
+    async def _broken_pods(self, namespace: str) -> str:
+        """Containers that wait for a reason which time does not heal, as text; empty when there are none."""
+        return "; ".join(
+            f"{pod['metadata']['name']}: {status['name']}: {waiting['reason']} after {status['restartCount']} restarts"
+            for pod in await self.list_objects("pods", namespace=namespace)
+            for status in pod.get("status", {}).get("containerStatuses", [])
+            if (waiting := status.get("state", {}).get("waiting", {})).get("reason") in _NOT_HEALED_BY_TIME
+        )
 
     async def _wait_available(self, deployment: str, namespace: str) -> None:
         async def available() -> bool:
