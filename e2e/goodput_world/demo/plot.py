@@ -58,6 +58,7 @@ def plot(summary: dict[str, Any], records: Sequence[Record], objectives: Objecti
         fleet.stairs(values, times, color=colour, label=label, baseline=None, linewidth=1.6)
     fleet.axhline(summary["static_peak_replicas"], color="black", linestyle=":", linewidth=1, label="static peak")
     fleet.set_ylabel("replicas")
+    fleet.yaxis.get_major_locator().set_params(integer=True)
     fleet.set_xlabel("seconds since the start of the replay")
     fleet.set_ylim(0, max(summary["static_peak_replicas"], summary["replicas_max"]) + 0.6)
     fleet.legend(loc="upper left", frameon=False)
