@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +27,16 @@ RETRY_SECONDS = 2.0
 class Lease:
     """Acquires and renews; `leading` says whether writes are allowed right now."""
 
-    def __init__(self, api: KubeApi, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -37,7 +47,7 @@ class Lease:
 
     @property
     def leading(self) -> bool:
-        return time.monotonic() - self._renewed_at < RENEW_DEADLINE_SECONDS
+        return self._monotonic() - self._renewed_at < RENEW_DEADLINE_SECONDS
 
     async def run(self) -> None:
         """Try to acquire, then renew, until cancelled."""
@@ -62,7 +72,7 @@ class Lease:
             log.warning("cannot release the lease: %s", error)
 
     async def _try(self) -> None:
-        started = time.monotonic()
+        started = self._monotonic()
         try:
             found = self._object if self.leading and self._object is not None else await self._read()
             spec = found.get("spec") or {}
@@ -86,8 +96,8 @@ class Lease:
     def _expired(self, found: Object, spec: dict[str, Any]) -> bool:
         version = found["metadata"]["resourceVersion"]
         if version != self._seen[0]:
-            self._seen = (version, time.monotonic())
-        return time.monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+            self._seen = (version, self._monotonic())
+        return self._monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
     def _lease(self, found: Object | None, holder: str, seconds: int) -> Object:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

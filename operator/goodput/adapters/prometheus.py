@@ -165,7 +165,7 @@ class PrometheusTelemetry:
         left = give_up_at - self._monotonic()
         if left <= 0.0:
             raise TelemetryUnavailable(f"Prometheus did not answer within {self._deadline_seconds:g} s")
-        params = {"timeout": f"{left:.1f}s"}
+        params = {"timeout": f"{max(1, int(1000 * left))}ms"}
         if at is not None:
             params["time"] = f"{at:.3f}"
         try:

@@ -1,0 +1,163 @@
+"""Vectors become telemetry: counters by pod, exact or interpolated edges, and names for what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from goodput.adapters.metric_names import Quantity
+from goodput.adapters.readings import OfferedBook, RouterCounts, Tables, interpolated, missing_edges, model_telemetry
+from goodput.adapters.telemetry import Wanted
+from goodput.domain.identity import Key
+from goodput.domain.intent import Objective
+
+CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
+KEY = Key("team", "llama")
+
+
+def row(name: str, value: float | str, pod: str = "p1", **labels: str) -> dict[str, Any]:
+    return {"metric": {"__name__": name, "namespace": "team", "pod": pod, **labels}, "value": [0, str(value)]}
+
+
+def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[str, ...] = ()) -> Wanted:
+    return Wanted(key=KEY, objective=CHAT, pods=pods, serving=pods if serving is None else serving, routers=routers)
+
+
+def tables(*pods: str) -> Tables:
+    """Everything there, for these pods, scraped at 100."""
+    found = Tables()
+    found.scraped = {("team", pod): 100.0 for pod in pods}
+    rows = []
+    for pod in pods:
+        rows += [
+            row("vllm:time_to_first_token_seconds_count", 50, pod),
+            row("vllm:e2e_request_latency_seconds_count", 40, pod),
+            row("vllm:num_requests_running", 3, pod),
+            row("vllm:num_requests_waiting", 1, pod),
+            row("vllm:admission_rejections_total", 2, pod),
+        ]
+        found.add_buckets(
+            [
+                row("vllm:time_to_first_token_seconds_bucket", 45, pod, le="0.5"),
+                row("vllm:request_time_per_output_token_seconds_bucket", 39, pod, le="0.05"),
+            ]
+        )
+    found.add_engine(rows)
+    return found
+
+
+def test_counters_of_a_pod() -> None:
+    """Each counter lands in its field, with the timestamp of its scrape, and nothing is missing."""
+    telemetry = model_telemetry(wanted("p1"), tables("p1"))
+    assert telemetry.problem == ""
+    assert telemetry.pool is not None
+    (pod,) = telemetry.pool.pods
+    assert (pod.scraped_at, pod.first_tokens, pod.ttft_within, pod.finished) == (100.0, 50.0, 45.0, 40.0)
+    assert (pod.tpot_within, pod.e2e_within, pod.running, pod.waiting, pod.rejected) == (39.0, None, 3.0, 1.0, 2.0)
+    assert telemetry.pool.threshold_error == 0.0
+
+
+def test_absent_is_not_zero() -> None:
+    """A metric that a serving pod does not export is None and named, never 0."""
+    found = tables("p1")
+    del found.engine[Quantity.FINISHED][("team", "p1")]
+    telemetry = model_telemetry(wanted("p1"), found)
+    assert telemetry.pool is not None
+    assert telemetry.pool.pods[0].finished is None
+    assert "vllm:e2e_request_latency_seconds_count" in telemetry.problem
+
+
+def test_a_ready_pod_that_was_never_scraped_is_a_problem_and_a_new_one_is_not() -> None:
+    """Only pods that must have been scraped by now are missed."""
+    assert "p2" in model_telemetry(wanted("p1", "p2"), tables("p1")).problem
+    assert model_telemetry(wanted("p1", "p2", serving=("p1",)), tables("p1")).problem == ""
+
+
+def test_nothing_at_all_with_and_without_series_of_foreign_labels() -> None:
+    """No pod scraped is no pool; unlabelled engine series in the namespace are recognised."""
+    found = Tables()
+    telemetry = model_telemetry(wanted("p1"), found)
+    assert telemetry.pool is None
+    assert not telemetry.unlabelled
+    found.unlabelled_namespaces = frozenset({"team"})
+    assert model_telemetry(wanted("p1"), found).unlabelled
+
+
+def test_not_a_number_stays_one() -> None:
+    """A NaN reaches the law as a NaN, which refuses it; it is never dropped to look like calm."""
+    found = tables("p1")
+    found.add_engine([row("vllm:num_requests_waiting", "NaN")])
+    pool = model_telemetry(wanted("p1", serving=()), found).pool
+    assert pool is not None
+    assert pool.pods[0].waiting != pool.pods[0].waiting
+
+
+def test_of_two_names_of_one_quantity_the_newer_counts() -> None:
+    """A pod that exports an old and a new name is read by the new one, whatever the order of rows."""
+    new, old = row("vllm:prompt_tokens_cached_total", 7), row("vllm:prefix_cache_hits_total", 9)
+    for rows in ([new, old], [old, new]):
+        for item in rows:
+            item["metric"]["goodput_dev_model"] = "llama"
+        found = tables("p1")
+        found.add_pools(rows)
+        pool = model_telemetry(wanted("p1"), found).pool
+        assert pool is not None
+        assert pool.cached_prompt_tokens == 7.0
+
+
+@pytest.mark.parametrize(
+    ("edges", "total", "want"),
+    [
+        pytest.param({0.5: 30.0}, 50.0, (30.0, 0.0), id="exact"),
+        pytest.param({0.4: 20.0, 0.6: 40.0}, 50.0, (30.0, 20.0), id="halfway between two edges"),
+        pytest.param({0.6: 12.0}, 50.0, (10.0, 12.0), id="below the first edge"),
+        pytest.param({0.4: 20.0}, 50.0, (20.0, 30.0), id="beyond the last edge nothing more counts as good"),
+        pytest.param({}, 50.0, None, id="no edge"),
+    ],
+)
+def test_interpolation(edges: dict[float, float], total: float, want: tuple[float, float] | None) -> None:
+    """Between exported edges the count is interpolated, and the possible error is the count between them."""
+    got = interpolated(edges, 0.5, total)
+    assert got == (None if want is None else pytest.approx(want))
+
+
+def test_threshold_error_is_a_share_of_all_requests() -> None:
+    """An SLO between edges is served by interpolation, and its error is told as a share."""
+    found = tables("p1")
+    found.within[Quantity.TTFT_WITHIN] = {("team", "p1"): {0.4: 40.0, 0.6: 48.0}}
+    assert missing_edges([wanted("p1")], found) == {Quantity.TTFT_WITHIN: frozenset({0.5})}
+    pool = model_telemetry(wanted("p1"), found).pool
+    assert pool is not None
+    assert pool.pods[0].ttft_within == pytest.approx(44.0)
+    assert pool.threshold_error == pytest.approx(8.0 / 90.0)
+
+
+def test_the_router_counts_each_request_once() -> None:
+    """Attempts and attempts without an engine, less retries; failures are refusals and exhausted retries."""
+    found = tables("p1")
+    found.scraped["team", "r1"] = found.scraped["team", "r2"] = 99.0
+    found.add_routers(
+        [
+            row("vllm_router_processed_requests_total", 33, "r1"),
+            row("vllm_router_retries_total", 25, "r1"),
+            row("vllm_router_request_errors_total", 8, "r1", error_type="no_available_workers"),
+            row("vllm_router_request_errors_total", 2, "r1", error_type="non_retryable_error"),
+            row("vllm_router_retries_exhausted_total", 4, "r1"),
+        ],
+        OfferedBook(),
+    )
+    router = model_telemetry(wanted("p1", routers=("r2", "r1", "r3")), found).router
+    assert router is not None
+    # r2 was scraped and has counted nothing yet; r3 was not scraped.
+    assert router.requests == (("r1", 99.0, 16.0), ("r2", 99.0, 0.0))
+    assert router.errors == (("r1", 99.0, 6.0), ("r2", 99.0, 0.0))
+
+
+def test_offered_never_falls_but_at_a_restart() -> None:
+    """A retry that is planned before its attempt starts makes no dip; a restarted router begins anew."""
+    book, pod = OfferedBook(), ("team", "r1")
+    assert book.take({pod: RouterCounts(attempts=100, retries=10)}) == {pod: 90.0}
+    assert book.take({pod: RouterCounts(attempts=100, retries=13)}) == {pod: 90.0}
+    assert book.take({pod: RouterCounts(attempts=105, retries=13)}) == {pod: 92.0}
+    assert book.take({pod: RouterCounts(attempts=3, retries=0)}) == {pod: 3.0}
