@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
 
 from goodput.api.conditions import Condition
 from goodput.api.kinds import KINDS
@@ -26,9 +27,10 @@ from goodput.api.modelstatus import (
     PoolStatus,
     RejectedOption,
 )
-from goodput.api.schema import object_schema, unknown_fields
+from goodput.api.schema import Kind, object_schema, unknown_fields
 from goodput.domain.errors import InvalidObject
 from goodput_world.cluster import REPOSITORY, Cluster
+from schema_objects import objects
 from schema_server import Server, any_cluster, server  # noqa: F401 - fixtures
 
 _KINDS = {kind.kind: kind for kind in KINDS}
@@ -118,6 +120,20 @@ async def test_mutated_examples_are_judged_alike(server: Server) -> None:
             disagreements.append((json.dumps(raw["spec"]), status, told))
     assert not disagreements, f"{len(disagreements)} of {_CASES}:\n" + "\n".join(map(str, disagreements[:10]))
     assert _CASES * 0.1 < accepted < _CASES * 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_made_up_objects_are_judged_alike(kind: Kind, server: Server) -> None:
+    """Objects out of the CRD's own schema, by hypothesis: the API server takes those that Python takes."""
+
+    @settings(max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(objects(kind, "made-up"))
+    def judge(raw: dict[str, Any]) -> None:
+        status, answer = server.create(json.dumps(raw))
+        refused = _python_refuses(raw)
+        assert (status == 201) == (not refused), (status, refused, answer)
+
+    judge()
 
 
 async def test_a_full_status_is_taken_by_server_side_apply(any_cluster: Cluster, server: Server) -> None:
