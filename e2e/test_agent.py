@@ -654,3 +654,36 @@ async def test_a_mounted_config_map_is_refreshed_and_service_names_appear(node: 
         return (await node.execute("p", "python3", "-c", code)) == (0, "web\n")
 
     await node.world.wait_for(resolves, what="the new name", timeout_seconds=10)
+
+
+async def test_containers_die_with_the_agent_and_come_back_with_it(node: Node) -> None:
+    """However it ends: no process is left, children included; a new agent runs the same pods at the same addresses."""
+    agent = node.world.agent
+    assert agent is not None
+    await node.apply(
+        pod("p", server(), labels={"app": "web"}),
+        pod("q", container(command=["sh", "-c", "sleep 601; true"])),
+        service("web", "web"),
+    )
+    await node.ready("p", "q")
+    before = await node.pod("p")
+    running = (await node.state())["pods"].values()
+    pids = [one["pid"] for each in running for one in each["containers"].values() if one["pid"]]
+    assert len(pids) >= 2
+    agent.kill()
+    await asyncio.sleep(0.5)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+    agent.start()
+
+    async def again() -> bool:
+        running = (await node.state())["pods"]
+        return all(running[f"{node.namespace}/{name}"]["containers"]["main"]["ready"] for name in ("p", "q"))
+
+    await node.world.wait_for(again, what="the pods to run again", timeout_seconds=60)
+    found = await node.until("p", "restarted", lambda p: p["status"]["containerStatuses"][0]["restartCount"] == 1)
+    assert found["status"]["podIP"] == before["status"]["podIP"]
+    await node.ready("p")
+    url = await node.world.service_url(node.namespace, "web")
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert await answer.text() == "p"

@@ -82,6 +82,7 @@ class PolicyGate:
     def _source(self, peer: Address, ours: Address) -> Endpoint:
         known = self._pod_by_ip(peer[0])
         if known is None:
+            # None: the peer has closed its end already (clients drop connections they no longer need).
             inode = sockets.inode_of(peer, ours)
             key = sockets.holder(inode, self._processes()) if inode else None
             known = self._pod(key) if key else None

@@ -15,6 +15,7 @@ import orjson
 
 import goodput_world
 from goodput_world import watchdog
+from goodput_world.agent import leftovers
 from goodput_world.agent.addresses import AddressPool
 from goodput_world.agent.admission import PolicyGate
 from goodput_world.agent.config import AgentConfig
@@ -39,6 +40,7 @@ class Agent:
 
     def __init__(self, api: Api, config: AgentConfig, directory: Path) -> None:
         """Nothing is registered or started before `run`."""
+        self.mark = f"{directory}"
         self.api = api
         self.config = config
         self.directory = directory
@@ -49,7 +51,7 @@ class Agent:
         self.host_paths = _host_paths(self.images.specs())
         self.inherited_env = {
             name: os.environ[name] for name in (watchdog.MARK_VARIABLE, "PYTHONPATH") if os.environ.get(name)
-        }
+        } | {leftovers.VARIABLE: self.mark}
         self.offered = directory / "offered"
         self.objects = ObjectSource(api)
         self.events = EventRecorder(api)
@@ -81,6 +83,7 @@ class Agent:
 
     async def run(self, started: asyncio.Event) -> None:
         """Run until cancelled; then end every pod. `started` is set when all nodes are Ready and all watches synced."""
+        await leftovers.sweep(self.mark)
         self._offer()
         admission = await self.gate.serve(self.offered)
         try:
@@ -105,11 +108,23 @@ class Agent:
                 async with asyncio.timeout(_DYING_SECONDS):
                     await asyncio.gather(*(node.stop() for node in self.nodes.values()), return_exceptions=True)
 
+    def plant_for(self, model: str, gpu_type: str) -> tuple[str, Mapping[str, Any]]:
+        """(file name, plant) of an engine of this model on this GPU."""
+        names = list(self.config.plants)
+        for name in (f"{model}@{gpu_type}", model):
+            if name in self.config.plants:
+                return f"plant-{names.index(name)}.json", self.config.plants[name]
+        return "plant.json", self.config.plant
+
     def _offer(self) -> None:
         """Write what containers find under SIM_DIRECTORY: the plant, and a program for each name of our images."""
         programs = self.offered / "bin"
         programs.mkdir(parents=True, exist_ok=True)
-        (self.offered / "plant.json").write_bytes(orjson.dumps(self.config.plant, option=orjson.OPT_INDENT_2))
+        for file_name, plant in (
+            ("plant.json", self.config.plant),
+            *((f"plant-{number}.json", plant) for number, plant in enumerate(self.config.plants.values())),
+        ):
+            (self.offered / file_name).write_bytes(orjson.dumps(plant, option=orjson.OPT_INDENT_2))
         for _, image in self.images.specs():
             for name, argv in image.programs.items():
                 if "/" in name:

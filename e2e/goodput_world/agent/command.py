@@ -158,6 +158,18 @@ def bind_env_to_pod(env: Mapping[str, str], image: ImageSpec, pod_ip: str) -> di
     return {name: value.replace(_ANY_ADDRESS, pod_ip) for name, value in env.items()}
 
 
+def served_model(argv: Sequence[str]) -> str:
+    """The model that a `vllm serve MODEL` or `... --model MODEL` command loads; empty when it names none."""
+    for index, word in enumerate(argv):
+        name, has_value, value = word.partition("=")
+        following = argv[index + 1] if index + 1 < len(argv) else ""
+        if name == "--model":
+            return value if has_value else following
+        if word == "serve" and following and not following.startswith("-"):
+            return following
+    return ""
+
+
 def host_memory_claim_bytes(argv: Sequence[str], env: Mapping[str, str], default_bytes: int) -> int:
     """Host memory an engine claims: what the plant says one takes, plus `--kv-offloading-size` (GiB, all ranks)."""
     written = env.get("GOODPUT_SIM_HOST_MEMORY_BYTES")

@@ -36,6 +36,7 @@ class NodeConfig:
 class AgentConfig:
     """Everything the agent is told. Times are seconds of simulated time: `speed` of them pass per wall-clock second.
 
+    `plant` describes every engine's true performance; `plants` overrides it by `MODEL@GPU_TYPE` or `MODEL`.
     `startup_seconds` is how long an engine takes to start; None leaves it to the engine's plant.
     `crash_backoff_seconds` is the first CrashLoopBackOff delay, doubled up to `crash_backoff_max_seconds`.
     `not_ready_on_deletion` marks a pod not Ready the moment it is deleted; a kubelet does not do that (it goes on with
@@ -46,6 +47,7 @@ class AgentConfig:
     service_cidr: str
     nodes: tuple[NodeConfig, ...]
     plant: Mapping[str, Any] = field(default_factory=dict)
+    plants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)
     startup_seconds: float | None = None
     virtual_startup_seconds: float = 0.0

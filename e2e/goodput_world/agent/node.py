@@ -150,6 +150,8 @@ class Node:
         runtimes = list(self.pods.values())
         self.pods.clear()
         await asyncio.gather(*(runtime.discard() for runtime in runtimes), return_exceptions=True)
+        for runtime in runtimes:
+            self.agent.addresses.release(runtime.uid)  # `recover` asks for the same again
 
     def cut_off(self) -> None:
         """The node loses the API server; its pods run on."""

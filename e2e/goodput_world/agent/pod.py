@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.02
 """Changes this close together share one status write."""
 _MOUNT_RETRY_SECONDS = 2.0
+_LOST_EXIT_CODE = 255
+"""Of a container that ended while nobody watched, as in the kubelet."""
 _CONTAINER_SHM_BYTES = 64 * 2**20
 """What container runtimes give a container that mounts nothing at /dev/shm."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -111,7 +113,9 @@ class PodRuntime:
         argv = command.image_argv(spec, image, env)
         claim = None
         if image.engine:
-            claim = command.host_memory_claim_bytes(argv, env, int(agent.config.plant.get("host_memory_bytes") or 0))
+            file_name, plant = agent.plant_for(command.served_model(argv), self.node.config.gpu_type)
+            env["GOODPUT_SIM_PLANT"] = f"{SIM_DIRECTORY}/{file_name}"
+            claim = command.host_memory_claim_bytes(argv, env, int(plant.get("host_memory_bytes") or 0))
         env = command.bind_env_to_pod(env, image, self.pod_ip)
         try:
             argv = image.resolve(command.bind_to_pod(argv, image, self.pod_ip))
@@ -151,7 +155,6 @@ class PodRuntime:
         if image.engine:
             gpus = gpu_count(spec, self.node.config.gpu_resource)
             env.update(
-                GOODPUT_SIM_PLANT=f"{SIM_DIRECTORY}/plant.json",
                 GOODPUT_SIM_ADMIT=f"{SIM_DIRECTORY}/admit.sock",
                 GOODPUT_SIM_GPU=self.node.config.gpu_type,
                 GOODPUT_SIM_GPU_COUNT=str(gpus),
@@ -192,6 +195,7 @@ class PodRuntime:
             self.containers.append(self._container(spec, self._restart_policy))
             if init:
                 self.containers[-1].view.state = waiting("PodInitializing")
+        self._remember_restarts()
         self.write_hosts()
         self._volumes = PodVolumes(
             self.pod,
@@ -206,6 +210,22 @@ class PodRuntime:
         log.info("pod %s starts on %s with %s (%s)", self.key, self.node.config.name, self.pod_ip, config.speed)
         self._tasks = [asyncio.create_task(self._status_loop()), asyncio.create_task(self._run())]
         self.changed()
+
+    def _remember_restarts(self) -> None:
+        """A pod that ran before its node went down starts anew: its containers count one restart more."""
+        before = {
+            each["name"]: each
+            for name in ("containerStatuses", "initContainerStatuses")
+            for each in (self.pod.get("status") or {}).get(name) or ()
+        }
+        for container in (*self.inits, *self.containers):
+            known = before.get(container.view.name)
+            if known is None or not known.get("containerID"):
+                continue
+            container.view.restart_count = int(known.get("restartCount") or 0) + 1
+            ended = {"exitCode": _LOST_EXIT_CODE, "reason": "Unknown", "containerID": known["containerID"]}
+            state = known.get("state") or {}
+            container.view.last_state = state if "terminated" in state else {"terminated": ended}
 
     def reject(self, reason: str, message: str) -> None:
         """Refuse the pod at admission: it becomes Failed and nothing is run."""

@@ -20,6 +20,8 @@ from goodput_world.agent.splice import Downstream, Side
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+UNPRIVILEGED_OFFSET = 30_000
+"""A Service port below 1024 that may not be bound is listened on so much higher: 80 on 30080."""
 _CLUSTER_DOMAIN = "svc.cluster.local"
 
 PodsOf = Callable[[str], Iterable[Mapping[str, Any]]]
@@ -203,17 +205,25 @@ class ServiceProxy:
         async def dial(peer: tuple[str, int], client: Downstream) -> None:
             await self._dial(address, peer, client)
 
-        try:
-            server = await loop.create_server(
-                lambda: Downstream(dial, self._dialling), *address, backlog=_BACKLOG, reuse_address=True
+        async def bind(port: int) -> asyncio.Server:
+            return await loop.create_server(
+                lambda: Downstream(dial, self._dialling), address[0], port, backlog=_BACKLOG, reuse_address=True
             )
+
+        try:
+            server = await bind(address[1])
         except OSError as error:
             self.unbound[address] = str(error)
-            hint = ""
-            if error.errno in {errno.EACCES, errno.EPERM}:
-                hint = "; run as root, or set sysctl net.ipv4.ip_unprivileged_port_start=0"
-            log.error("cannot listen on %s:%d for Service %s: %s%s", *address, self._ports[address][0], error, hint)
-            return
+            service = self._ports[address][0]
+            if error.errno not in {errno.EACCES, errno.EPERM}:
+                log.error("cannot listen on %s:%d for Service %s: %s", *address, service, error)
+                return
+            server = await bind(UNPRIVILEGED_OFFSET + address[1])
+            log.error(
+                "Service %s: port %d is privileged, %s:%d stands in for it; names with the true port do not work. "
+                "Run as root, or set sysctl net.ipv4.ip_unprivileged_port_start=0",
+                *(service, address[1], address[0], UNPRIVILEGED_OFFSET + address[1]),
+            )
         self._listeners[address] = _Listener(server)
 
     async def _dial(self, address: tuple[str, int], peer: tuple[str, int], client: Downstream) -> None:

@@ -157,6 +157,21 @@ def test_programs_listen_on_the_pod_ip() -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "want"),
+    [
+        (["vllm", "serve", "org/m", "--x"], "org/m"),
+        (["vllm", "serve", "--model", "org/m"], "org/m"),
+        (["python", "-m", "x", "--model=org/m"], "org/m"),
+        (["vllm", "serve"], ""),
+        (["sh", "-c", "true"], ""),
+    ],
+)
+def test_the_model_of_a_command(argv: list[str], want: str) -> None:
+    """Positional or by flag."""
+    assert command.served_model(argv) == want
+
+
+@pytest.mark.parametrize(
     ("argv", "env", "want"),
     [
         ([], {}, 5),
