@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from goodput.simulator.engine import Engine
 from goodput.simulator.plant import Plant, StepTimeModel
@@ -60,7 +62,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One simulated run: shares over the requests that arrived after the warm-up."""
+    """One simulated run: shares over the requests that arrived after the warm-up, a tenth of the run."""
 
     rate_per_second: float
     requests: int
@@ -95,7 +97,7 @@ def trial(
     rate_per_second: float,
     seed: int,
     seconds: float = 600.0,
-    warmup_seconds: float = 60.0,
+    warmup_share: float = 0.1,
     misses_allowed: float = float("inf"),
 ) -> Trial:
     """Offer Poisson arrivals with lengths drawn from `lengths` to one engine, and judge each request.
@@ -104,6 +106,7 @@ def trial(
     `misses_allowed` the run stops: its attainment is then over the requests seen so far, all unfinished ones missed.
     """
     draw = random.Random(seed)
+    warmup_seconds = warmup_share * seconds
     engine = Engine(config, StepTimeModel.of(plant), plant.request_overhead_seconds)
     arrivals = poisson(rate_per_second, draw)
     following = next(arrivals)
@@ -195,13 +198,26 @@ def max_rate(
     return low
 
 
+_COLUMNS = (("ContextTokens", "GeneratedTokens"), ("input_tokens", "output_tokens"))
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
 def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Prompt and output tokens of each row: columns ContextTokens and GeneratedTokens, or the first two."""
-    with path.open(encoding="utf-8", newline="") as file:
+    """Prompt and output tokens of each row of a CSV (perhaps `.gz`).
+
+    Columns are ContextTokens and GeneratedTokens, or input_tokens and output_tokens; raises `ValueError` without them.
+    """
+    with _opened(path) as file:
         rows = csv.DictReader(file)
-        names = rows.fieldnames or []
-        prompt, output = ("ContextTokens", "GeneratedTokens") if "ContextTokens" in names else (names[0], names[1])
-        return [(int(row[prompt]), int(row[output])) for row in rows]
+        for prompt, output in _COLUMNS:
+            if {prompt, output} <= set(rows.fieldnames or ()):
+                return [(int(row[prompt]), int(row[output])) for row in rows]
+    raise ValueError(f"{path}: no columns {' or '.join(' and '.join(pair) for pair in _COLUMNS)}")
 
 
 def engine_config(plant: Plant, max_num_batched_tokens: int = 2048, max_num_seqs: int = 256) -> EngineConfig:
@@ -220,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the rate and the runs beside it as JSON."""
     parser = argparse.ArgumentParser(description="The rate at which one replica of a plant holds an SLO.")
     parser.add_argument("--plant", type=Path, required=True, help="JSON file of the plant")
-    parser.add_argument("--lengths", type=Path, help="CSV with ContextTokens and GeneratedTokens")
+    parser.add_argument("--lengths", type=Path, help="CSV of a trace, perhaps .gz")
     parser.add_argument("--input", type=int, default=1155, help="prompt tokens, without --lengths")
     parser.add_argument("--output", type=int, default=211, help="output tokens, without --lengths")
     parser.add_argument("--ttft", type=float, help="seconds")

@@ -1,9 +1,10 @@
 """One vLLM V1 engine as a step model: continuous batching over a paged KV pool.
 
-Each step schedules as vLLM's scheduler does: one token for every decoding sequence first, then prompts that are
-under way, then waiting requests in order of arrival, all within one token budget; a prompt larger than what is left
-is computed in chunks. When no block is free for a running sequence the youngest one is preempted: its blocks go, it
-returns to the head of the queue and is computed again. The model has no clock and no randomness; the caller owns time.
+Each step schedules as vLLM's scheduler does: first what runs, in the order of admission (one token for a decoding
+sequence, a chunk for a prompt under way), then waiting requests in order of arrival, all within one token budget; a
+prompt larger than what is left is computed in chunks. When no block is free for a running sequence the youngest one is
+preempted: its blocks go, it returns to the head of the queue and is computed again. The model has no clock and no
+randomness; the caller owns time.
 """
 
 from __future__ import annotations
@@ -181,8 +182,7 @@ class Engine:
         preempted: list[Sequence] = []
         chunks: list[tuple[Sequence, int]] = []
         budget = self.config.max_num_batched_tokens
-        batch = self._schedule_decodes(now, budget, preempted)
-        budget = self._continue_prefills(now, budget - len(batch), chunks, preempted)
+        batch, budget = self._schedule_running(now, budget, chunks, preempted)
         if not preempted and budget > 0:
             self._admit(now, budget, chunks)
         if not batch and not chunks:
@@ -212,34 +212,35 @@ class Engine:
             self.pool.drain_evictions(),
         )
 
-    def _schedule_decodes(self, now: float, budget: int, preempted: list[Sequence]) -> list[Sequence]:
-        """The decoding sequences that get a token, oldest first, with a block for it."""
-        block_size = self.config.block_size
-        decoding = self._decoding
-        index = 0
-        # The list shrinks at its young end while this runs, when somebody is preempted.
-        while index < len(decoding) and index < budget:
-            sequence = decoding[index]
-            if sequence.computed % block_size == 0 and not self._grow(sequence, 1, now, preempted):
-                break
-            index += 1
-        return decoding[:index]
-
-    def _continue_prefills(
+    def _schedule_running(
         self, now: float, budget: int, chunks: list[tuple[Sequence, int]], preempted: list[Sequence]
-    ) -> int:
-        """Next chunks of prompts under way; returns the tokens left in the budget."""
-        for sequence in list(self._prefilling):
-            tokens = self._chunk(sequence.total_tokens - sequence.computed, budget)
-            if tokens == 0:
+    ) -> tuple[list[Sequence], int]:
+        """Tokens and blocks for the batch, oldest first: one for each decoding sequence, a chunk for each prompt.
+
+        Returns the decoding sequences that take part and the tokens left in the budget.
+        """
+        block_size = self.config.block_size
+        running = self._decoding + self._prefilling
+        if self._prefilling:
+            # A short prompt may have overtaken a long one that is computed in pieces.
+            running.sort(key=_by_order)
+        batch: list[Sequence] = []
+        for index, sequence in enumerate(running):
+            # Whoever is preempted meanwhile is the youngest, so it is the far end of the list that goes.
+            if budget == 0 or index >= len(running) - len(preempted):
                 break
-            if sequence not in self._prefilling:
-                continue
-            if not self._grow(sequence, tokens, now, preempted):
-                break
-            chunks.append((sequence, tokens))
-            budget -= tokens
-        return budget
+            if sequence.decoding:
+                if sequence.computed % block_size == 0 and not self._grow(sequence, 1, now, preempted):
+                    break
+                batch.append(sequence)
+                budget -= 1
+            else:
+                tokens = self._chunk(sequence.total_tokens - sequence.computed, budget)
+                if not self._grow(sequence, tokens, now, preempted):
+                    break
+                chunks.append((sequence, tokens))
+                budget -= tokens
+        return batch, budget
 
     def _admit(self, now: float, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
         """Move waiting requests into the batch, first come first served, while tokens, slots and blocks last."""
@@ -306,6 +307,7 @@ class Engine:
             if sequence.finished:
                 finished.append(sequence)
             else:
+                sequence.decoding = True
                 insort(self._decoding, sequence, key=_by_order)
         for sequence in finished:
             del self._unfinished[sequence.request.request_id]
@@ -343,6 +345,7 @@ class Engine:
             victim = prefilling.pop()
         else:
             victim = decoding.pop()
+            victim.decoding = False
         if self.config.enable_prefix_caching:
             # What it computed stays findable until evicted: coming back soon, it need not compute everything again.
             for index in range(victim.computed // self.config.block_size):

@@ -82,7 +82,8 @@ class Sequence:
     """One request on its way through an engine. Times are the caller's seconds; None means not yet.
 
     `computed` counts tokens with KV in `blocks`, `generated` output tokens so far, `cached_tokens` those of the prompt
-    that the prefix cache supplied at the first admission. `owner` is the caller's and never looked at.
+    that the prefix cache supplied at the first admission. `decoding` says that its prompt is complete. `owner` is the
+    caller's and never looked at.
     """
 
     request: EngineRequest
@@ -96,6 +97,7 @@ class Sequence:
     computed: int = 0
     generated: int = 0
     cached_tokens: int = 0
+    decoding: bool = False
     preemptions: int = 0
     scheduled_at: float | None = None
     first_token_at: float | None = None
