@@ -60,12 +60,12 @@ def forecast(demand: Demand, memory: LoopMemory, startup: float, policy: Policy)
     ratio = max_ratio(memory, horizon, policy)
     # While the load falls, the growth to cover is a rebound from the line: half of it.
     persistence = demand.rps * (ratio if demand.slope >= 0.0 else (1.0 + ratio) / 2.0)
-    return Forecast(max(persistence, _line(demand, horizon)), horizon, ratio)
+    return Forecast(max(persistence, _line(demand, horizon, policy)), horizon, ratio)
 
 
-def _line(demand: Demand, horizon: float) -> float:
+def _line(demand: Demand, horizon: float, policy: Policy) -> float:
     """Where the trend leads; not believed beyond tripling, for no line lasts that long."""
-    return min(demand.rps + max(0.0, demand.slope) * horizon, 3.0 * demand.rps)
+    return min(demand.rps + max(0.0, demand.slope) * policy.trend_damping * horizon, 3.0 * demand.rps)
 
 
 def learn_ratio(
@@ -85,7 +85,7 @@ def learn_ratio(
     known = estimate(intervals(samples, (), begin, policy), policy)
     if known is None or known.intervals < policy.slow_intervals or known.rps * window < _LEAST_REQUESTS:
         return memory.max_ratios, end
-    expected = _line(known, horizon)
+    expected = _line(known, horizon, policy)
     highest = 0.0
     at = begin + policy.scrape_seconds
     while at <= begin + horizon:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 from goodput.decide.policy import Policy
 from goodput.domain.memory import Sample
 from goodput.perfmodel import Lengths
+
+# Standard errors by which misses must exceed what the objective allows before they are certain.
+_CERTAIN_SIGMAS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,14 @@ def attainment(samples: tuple[Sample, ...], since: float, least_requests: float,
     if ended < max(1.0, least_requests):
         return Attainment(ended, None, None, failed)
     return Attainment(ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed)
+
+
+def certainly_below(seen: Attainment, objective: float) -> bool:
+    """Whether even the upper bound is below the objective by more than the noise of so few requests."""
+    if seen.upper is None:
+        return False
+    noise = sqrt(objective * (1.0 - objective) / seen.requests)
+    return seen.upper < objective - _CERTAIN_SIGMAS * noise
 
 
 def keep(samples: tuple[Sample, ...], new: Sample | None, now: float, seconds: float) -> tuple[Sample, ...]:

@@ -129,7 +129,7 @@ def _size(work: _Work, placement: Placement, objective: Objective) -> None:
         not reading.blind
         and demand is not None
         and recent.upper is not None
-        and recent.upper < objective.attainment
+        and history.certainly_below(recent, objective.attainment)
         and work.able.feasible
         and not work.failing
         and (utilisation >= policy.explained_utilisation or reading.waiting > 0.0)

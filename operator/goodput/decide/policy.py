@@ -25,8 +25,10 @@ class Policy:
     # A forecast must exceed what runs by this share to call for more: hysteresis against its own noise.
     up_tolerance: float = 0.03
     # Demand may grow by this share over one minute, before experience says otherwise; growth goes with the square root
-    # of the horizon. (p90 on a public conversation trace: 1.13, 1.23, 1.26 and 1.46 over 1, 3, 5 and 10 minutes.)
-    prior_growth_per_minute: float = 0.13
+    # of the horizon. (On a public conversation trace p90 is 0.13; p75 is enough where a start-up is short and replicas
+    # come in whole numbers.)
+    prior_growth_per_minute: float = 0.08
+    trend_damping: float = 0.7  # share of the horizon over which a trend is believed to go on
     prior_horizons: int = 20  # horizons seen until the prior has no weight
     max_ratio_quantile: float = 0.9
     scheduling_seconds: float = 3.0  # from the patched Deployment to a bound pod

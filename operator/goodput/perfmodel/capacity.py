@@ -113,7 +113,7 @@ def capacity(
 ) -> Capacity:
     """Capacity of one replica in requests per second.
 
-    `correction` is true over believed speed. Arguments are rounded to steps of 2-3 % so that equal work is done once.
+    `correction` is true over believed speed of decode. Arguments are rounded to steps of 2-3 % so that equal work is done once.
     Raises `ModelDoesNotFit`.
     """
     return _capacity(arch, gpu, shape, _rounded(lengths), objective, correction=round(correction, 2))
@@ -144,13 +144,14 @@ def observed_speed(
     rps: float,
     itl_seconds: float,
 ) -> float:
-    """True over believed speed, from the mean inter-token latency seen at `batch` sequences and `rps` on one replica.
+    """True over believed speed of decode, from the mean inter-token latency at `batch` sequences and `rps` requests/s.
 
-    Solves itl = (step / speed) / (1 - rps * e / speed) for the speed.
+    Solves itl = (step / speed) / (1 - rps * e) for the speed; e is what the prompt of a request adds to steps.
     """
     replica = _replica(arch, gpu, shape, _rounded(lengths), 1.0)
     step = replica.times.decode(max(1.0, batch / shape.pipeline_parallel), replica.context)
-    return step / itl_seconds + rps / shape.pipeline_parallel * replica.extra_mean
+    free = max(1.0 - BUSY_LIMIT, 1.0 - rps / shape.pipeline_parallel * replica.extra_mean)
+    return step / (itl_seconds * free)
 
 
 def _rounded(lengths: Lengths) -> Lengths:

@@ -31,7 +31,7 @@ SEQUENCE_SECONDS = 5e-6
 # HTTP, tokenisation and hand-over between processes before a request is scheduled.
 REQUEST_SECONDS = 0.010
 # Of the kernel-level prefill efficiency, what whole chunks reach: elementwise work and gaps between kernels.
-PREFILL_END_TO_END = 0.8
+PREFILL_END_TO_END = 0.85
 
 _FAMILIES: tuple[tuple[tuple[str, ...], Efficiency], ...] = (
     (

@@ -23,7 +23,7 @@ _BF16 = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Coefficients of a step, in seconds; one correction (true over believed speed) is already in them."""
+    """Coefficients of a step, in seconds; the correction of decode is already in them."""
 
     weights: float  # reading the weights that every token needs
     experts: float  # reading all experts of all layers (0: dense)
@@ -65,7 +65,8 @@ class StepTimes:
 def step_times(arch: Architecture, gpu: GpuType, tensor_parallel: int = 1, speed: float = 1.0) -> StepTimes:
     """Coefficients for one pipeline stage set (all layers) of `arch` over `tensor_parallel` GPUs.
 
-    `speed` is true over believed speed, as learned from live step times.
+    `speed` is true over believed speed of decode, as learned from live inter-token times. It moves what decode pays
+    for (memory reads, launches), not the arithmetic of prefill: the two efficiencies err independently.
     """
     prior = efficiency(gpu.name)
     fp8 = arch.weight_bytes_per_parameter <= 1.0
@@ -90,12 +91,11 @@ def step_times(arch: Architecture, gpu: GpuType, tensor_parallel: int = 1, speed
         weights=slower * (multiplied - expert_parameters) * bytes_per_parameter / weight_bandwidth,
         experts=slower * expert_parameters * bytes_per_parameter / weight_bandwidth,
         expert_share=expert_share,
-        token_compute=slower * 2.0 * active / (peak * mfu * ranks),
-        token_context_attention=slower
-        * arch.attention_flops_per_token_per_context_token
+        token_compute=2.0 * active / (peak * mfu * ranks),
+        token_context_attention=arch.attention_flops_per_token_per_context_token
         / (bf16_peak * prior.attention_flops * ranks),
         kv_token=slower * arch.kv_bytes_per_token * kv_share / (bandwidth * prior.kv_bandwidth),
         fixed=slower * (LAYER_SECONDS * arch.layers + STEP_SECONDS + reduces * prior.all_reduce_seconds),
-        token_communication=slower * reduces * _BF16 * arch.hidden_size / prior.all_reduce_bytes_per_second,
+        token_communication=reduces * _BF16 * arch.hidden_size / prior.all_reduce_bytes_per_second,
         sequence=slower * SEQUENCE_SECONDS,
     )
