@@ -26,8 +26,8 @@ from goodput.resources import names
 from goodput.resources.compare import compare
 from goodput.resources.inputs import RenderInput
 from goodput.resources.render import render_model
+from goodput.runtime.rendering import RenderKey, render_key
 from goodput_controllers.cluster import Cluster
-from goodput_controllers.rendering import RenderKey, render_key
 from goodput_controllers.world import World
 
 log = logging.getLogger(__name__)

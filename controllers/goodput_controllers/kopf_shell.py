@@ -16,7 +16,8 @@ import kopf
 from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
 from goodput.adapters.kube_connection import Connection
 from goodput.adapters.reflector import key_of
-from goodput_controllers.world import Kept, World
+from goodput.runtime.entries import Kept
+from goodput_controllers.world import World
 
 LAST_BACKOFF_SECONDS = 15.0
 

@@ -15,8 +15,8 @@ from goodput.domain.memory import LoopMemory
 from goodput.resources import names
 from goodput.resources.inputs import KubeObject
 from goodput.resources.kinds.memory import MEMORY_ENTRY, memory_config_map
+from goodput.runtime.entries import Entry
 from goodput_controllers.cluster import Cluster
-from goodput_controllers.world import Entry
 
 log = logging.getLogger(__name__)
 

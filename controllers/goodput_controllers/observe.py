@@ -14,12 +14,13 @@ from goodput.domain.intent import GpuType, ModelIntent, Problem, RoutingMode
 from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot
 from goodput.perfmodel.catalogue import built_in_gpu_types
 from goodput.resources import names
+from goodput.runtime.entries import Entry
+from goodput.runtime.intents import Surroundings, intent_of
 from goodput.runtime.settings import Settings
+from goodput.runtime.supply import gpu_types_of, supply_of
 from goodput_controllers.cluster import Cluster
 from goodput_controllers.config_maps import ConfigMapCache
-from goodput_controllers.intents import Surroundings, intent_of
-from goodput_controllers.supply import gpu_types_of, supply_of
-from goodput_controllers.world import Entry, World
+from goodput_controllers.world import World
 
 # A field manager that wrote replicas longer ago than this has stopped scaling (a person did it once).
 FOREIGN_SCALER_SECONDS = 600.0

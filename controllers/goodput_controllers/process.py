@@ -31,6 +31,7 @@ from goodput.decide import Policy, decide
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.runtime import server
+from goodput.runtime.entries import Kept
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
 from goodput_controllers import kopf_shell
@@ -45,7 +46,7 @@ from goodput_controllers.side_status import SideStatus
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_writer import StatusWriter
 from goodput_controllers.telling import Teller
-from goodput_controllers.world import Kept, World
+from goodput_controllers.world import World
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from goodput.domain.observed import ModelView, Snapshot
 from goodput.domain.plan import ModelPlan, Plan
 from goodput.resources.inputs import RenderInput
 from goodput.runtime.metrics import Metrics
+from goodput.runtime.rendering import render_input, render_settings
 from goodput.runtime.settings import Settings
 from goodput_controllers.applying import Applier, NameTaken, NotLeading, Outcome, StillThere, VictimsUnseen
 from goodput_controllers.memories import Memories
 from goodput_controllers.observe import Observer
-from goodput_controllers.rendering import render_input, render_settings
 from goodput_controllers.rollout import Rollouts
 from goodput_controllers.side_status import SideStatus
 from goodput_controllers.status import StatusBook

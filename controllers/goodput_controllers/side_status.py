@@ -19,10 +19,11 @@ from goodput.domain.identity import Key
 from goodput.domain.observed import GpuSupply, Snapshot
 from goodput.domain.plan import Plan
 from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.runtime.entries import Entry, Kept
+from goodput.runtime.supply import incomplete
 from goodput_controllers.figures import LEAST_CHANGE, attainment_figure, percent
 from goodput_controllers.status_text import rfc3339
-from goodput_controllers.supply import incomplete
-from goodput_controllers.world import Entry, Kept, World
+from goodput_controllers.world import World
 
 log = logging.getLogger(__name__)
 

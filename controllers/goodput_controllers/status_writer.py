@@ -19,12 +19,13 @@ from goodput.domain.intent import ModelIntent, Problem
 from goodput.domain.observed import ModelView
 from goodput.domain.plan import ModelPlan
 from goodput.resources import names
+from goodput.runtime.entries import Entry
 from goodput_controllers.cluster import Cluster
 from goodput_controllers.conditions import conditions_of, never_valid
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_text import rfc3339
 from goodput_controllers.telling import Teller
-from goodput_controllers.world import Entry, World
+from goodput_controllers.world import World
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from goodput.domain.identity import Key
 from goodput.domain.intent import Architecture, ModelIntent, Objective, Problem, RoutingMode, ScalingMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.config import architecture_from_config
+from goodput.runtime.entries import Entry
 from goodput.runtime.settings import Settings
-from goodput_controllers.world import Entry
 
 # Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
 ConfigMapText = Callable[[str, str, str], str | None]

@@ -11,7 +11,7 @@ from goodput.adapters.records import NodeRecord
 from goodput.api import GPUType
 from goodput.domain.intent import GpuType
 from goodput.domain.observed import GpuSupply
-from goodput_controllers.world import Entry
+from goodput.runtime.entries import Entry
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
 DEFAULT_GPUS_PER_NODE = 8

@@ -1,0 +1,106 @@
+"""Objects of our own kinds as they were last read: the value, and what is wrong with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from goodput.adapters.reflector import key_of, version_of
+from goodput.api.base import ApiObject
+from goodput.domain.errors import InvalidObject
+from goodput.domain.identity import Key
+
+T = TypeVar("T", bound=ApiObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One object of ours: the last valid reading of it, and what is wrong with the present one."""
+
+    key: Key
+    uid: str
+    version: int
+    generation: int
+    value: T | None
+    error: InvalidObject | None = None
+    deleted: bool = False
+
+
+class Kept(Generic[T]):
+    """All objects of one of our kinds. A deleted one can be kept while something still depends on it."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._entries: dict[Key, Entry[T]] = {}
+        self.last_activity = time.monotonic()
+        self.synced = False
+
+    def put(self, raw: Mapping[str, Any]) -> bool:
+        """Take an object; False if a newer or equal one is known already."""
+        manifest = dict(raw)
+        key, version = key_of(manifest), version_of(manifest)
+        self.last_activity = time.monotonic()
+        before = self._entries.get(key)
+        if before is not None and not before.deleted and before.version >= version:
+            return False
+        value: T | None
+        error: InvalidObject | None = None
+        try:
+            value = self._kind.parse(manifest)
+        except InvalidObject as problem:
+            # Serve on by what was last valid, as long as it is the same object.
+            same = before is not None and before.uid == manifest["metadata"]["uid"]
+            value, error = (before.value if before is not None and same else None), problem
+        metadata = manifest["metadata"]
+        self._entries[key] = Entry(key, metadata["uid"], version, int(metadata.get("generation") or 0), value, error)
+        return True
+
+    def remove(self, key: Key, *, keep_last: bool = False) -> None:
+        """Take note of a deletion; with `keep_last` the last value stays, marked as deleted."""
+        self.last_activity = time.monotonic()
+        entry = self._entries.pop(key, None)
+        if entry is not None and keep_last and entry.value is not None:
+            self._entries[key] = Entry(
+                key, entry.uid, entry.version, entry.generation, entry.value, entry.error, deleted=True
+            )
+
+    def restore(self, key: Key, value: T) -> None:
+        """Bring back the last value seen of an object that is gone (from a ConfigMap, after a restart)."""
+        if key not in self._entries:
+            self._entries[key] = Entry(key, "", 0, 0, value, deleted=True)
+
+    def replace_all(self, manifests: list[dict[str, Any]], *, keep_last: bool = False) -> bool:
+        """Compare with a fresh list; True if something differed."""
+        present = {key_of(manifest) for manifest in manifests}
+        changed = False
+        for manifest in manifests:
+            changed |= self.put(manifest)
+        for key in [key for key, entry in self._entries.items() if key not in present and not entry.deleted]:
+            self.remove(key, keep_last=keep_last)
+            changed = True
+        self.synced = True
+        return changed
+
+    def get(self, key: Key) -> Entry[T] | None:
+        return self._entries.get(key)
+
+    def entries(self) -> Iterator[Entry[T]]:
+        """Present objects, sorted by key."""
+        for key in sorted(self._entries):
+            entry = self._entries[key]
+            if not entry.deleted:
+                yield entry
+
+    def forget_deleted(self, key: Key) -> None:
+        """Drop the last value of a deleted object that nothing depends on any more."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.deleted:
+            del self._entries[key]
+
+    def deleted_keys(self) -> list[Key]:
+        return [key for key, entry in self._entries.items() if entry.deleted]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.entries())
