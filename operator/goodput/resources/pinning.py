@@ -18,7 +18,7 @@ from goodput.domain.identity import LABEL_REVISION
 from goodput.resources import meta
 from goodput.resources.inputs import KubeObject
 
-# Raise it with every change of the code that renders pod templates; the golden files show when that is due.
+# Raise it with every change of the code that renders pod templates; a test says when that is due.
 RENDER_REVISION = 1
 
 ANNOTATION_RENDER_REVISION = "goodput.dev/render-revision"
