@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,7 @@ from goodput_world.binaries import ensure
 from goodput_world.errors import BinaryError
 from goodput_world.gotargets import GROUPS
 
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"]
 
 FAKE_GO = """#!/bin/sh
@@ -24,6 +31,7 @@ name=$(basename "$target")
 echo "$name" >> "$FAKE_GO_CALLS"
 echo k8s.io/some/package
 sleep "${FAKE_GO_SECONDS:-0}"
+if [ "$name" = "$FAKE_GO_SLOW" ]; then sleep 120; fi
 echo half > "$target"
 if [ "$name" = "$FAKE_GO_FAILS" ]; then echo "undefined: thing" >&2; exit 1; fi
 chmod +x "$target"
@@ -41,10 +49,12 @@ class Bench:
         tools.mkdir()
         (tools / "go").write_text(FAKE_GO)
         (tools / "go").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+        for name in ("sh", "basename", "sleep", "chmod"):
+            (tools / name).symlink_to(shutil.which(name) or name)
+        monkeypatch.setenv("PATH", str(tools))
         monkeypatch.setenv("GOODPUT_CACHE", str(self.cache))
         monkeypatch.setenv("FAKE_GO_CALLS", str(self.calls_file))
-        for name in ("KUBEBUILDER_ASSETS", "GOODPUT_BUILD", "FAKE_GO_FAILS"):
+        for name in ("KUBEBUILDER_ASSETS", "GOODPUT_BUILD", "FAKE_GO_FAILS", "FAKE_GO_SLOW"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(binaries, "find_outside", dict)
 
@@ -85,6 +95,28 @@ def test_a_failed_build_resumes_where_it_stopped(bench: Bench, monkeypatch: pyte
     assert not (folder / "kube-apiserver").exists()
 
     monkeypatch.delenv("FAKE_GO_FAILS")
+    bench.ensure("control-plane")
+    assert bench.built == ["etcd", "kube-apiserver", *PROGRAMS[1:]]
+
+
+def test_ctrl_c_ends_the_build_and_the_next_run_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says how to go on, its `go` ends with it, and what was built stays built."""
+    monkeypatch.setenv("FAKE_GO_SLOW", "kube-apiserver")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "goodput_world.binaries", "--only", "control-plane"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "e2e")},
+    )
+    deadline = time.monotonic() + 60
+    while bench.built != PROGRAMS[:2] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert "run it again to go on" in errors
+    monkeypatch.delenv("FAKE_GO_SLOW")
     bench.ensure("control-plane")
     assert bench.built == ["etcd", "kube-apiserver", *PROGRAMS[1:]]
 
