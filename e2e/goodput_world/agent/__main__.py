@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import resource
@@ -14,33 +13,11 @@ from pathlib import Path
 
 import orjson
 
-from goodput_world.agent import sandbox
 from goodput_world.agent.agent import Agent
 from goodput_world.agent.config import AgentConfig, load_config
 from goodput_world.agent.control import Control
 from goodput_world.agent.kubeapi import Api, Endpoint, load_kubeconfig
-
-_CLONE_NEWNS = 0x00020000
-_CLONE_NEWUSER = 0x10000000
-
-
-def enter_namespaces() -> None:
-    """Give this process mounts of its own, so that they vanish with it. Raises OSError with advice when forbidden."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(_CLONE_NEWNS) != 0:
-        if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS) != 0:
-            number = ctypes.get_errno()
-            raise OSError(
-                number,
-                f"cannot make a mount namespace ({os.strerror(number)}): allow unprivileged user namespaces "
-                "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0) "
-                "or run as root",
-            )
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
-    sandbox.make_private()
+from goodput_world.agent.namespaces import enter_namespaces
 
 
 def _raise_file_limit() -> None:
