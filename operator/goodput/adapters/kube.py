@@ -64,9 +64,16 @@ class KubeApi(Protocol):
 class KubeClient:
     """`KubeApi` over HTTP."""
 
-    def __init__(self, connection: Connection, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        observer: Observer | None = None,
+        *,
+        deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
+    ) -> None:
         self._connection = connection
         self._observer = observer
+        self._deadline_seconds = deadline_seconds
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """One object.
@@ -195,10 +202,10 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
         content_type: str = "application/json",
-        deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
+        deadline_seconds: float | None = None,
     ) -> Object:
         what = f"{verb} {resource.plural} {path}"
-        give_up_at = time.monotonic() + deadline_seconds
+        give_up_at = time.monotonic() + (deadline_seconds or self._deadline_seconds)
         payload = None if body is None else orjson.dumps(body)
         backoff = FIRST_BACKOFF_SECONDS
         while True:
