@@ -175,10 +175,13 @@ class Server:
         load = self._in_flight if self._load_tracking else 0
         self._reply(request, connection, arrived_at, body=orjson.dumps({"server_load": load}))
 
-    def _scrape(self, request: Request, connection: Connection, arrived_at: float) -> None:
+    def render_metrics(self) -> bytes:
+        """The exposition as of now."""
         self._metrics.gauges(self._engine)
-        extra = process_lines(self._started_at) if self._process_metrics else []
-        self._reply(request, connection, arrived_at, body=self._registry.render(extra), content_type=_TEXT)
+        return self._registry.render(process_lines(self._started_at) if self._process_metrics else [])
+
+    def _scrape(self, request: Request, connection: Connection, arrived_at: float) -> None:
+        self._reply(request, connection, arrived_at, body=self.render_metrics(), content_type=_TEXT)
 
     def _models(self, request: Request, connection: Connection, arrived_at: float) -> None:
         models: list[dict[str, Any]] = [
