@@ -17,7 +17,7 @@ from goodput.domain.observed import ModelView
 from goodput.domain.plan import ModelPlan
 from goodput_controllers.conditions import URGENT
 from goodput_controllers.figures import Figure, FigureWindow, attainment_figure
-from goodput_controllers.status_text import pool_status, pool_summary, replicas_text, status_of
+from goodput_controllers.status_text import cost_text, pool_status, pool_summary, replicas_text, status_of
 
 QUIET_SECONDS = 300.0
 # What a user should find in status for as long as it holds; the other rules come and go with the noise of the load.
@@ -168,6 +168,7 @@ class StatusBook:
             present.observed_generation,
             present.replicas,
             present.pool_summary,
+            present.cost_per_hour,
             frozenset(verdict for verdict in verdicts if verdict[0] in urgent),
         )
         known.decision_id = present.last_decision.id if present.last_decision else ""
@@ -182,7 +183,7 @@ def _verdicts(conditions: Iterable[Condition]) -> Verdicts:
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
     pool = pool_status(view, plan)
     urgent = _verdicts(condition for condition in conditions if condition.type in URGENT)
-    return view.intent.generation, replicas_text(pool), pool_summary(pool), urgent
+    return view.intent.generation, replicas_text(pool), pool_summary(pool), cost_text(plan), urgent
 
 
 def _figures(plan: ModelPlan, window: FigureWindow, now: float) -> dict[str, Figure]:

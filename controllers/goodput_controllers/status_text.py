@@ -87,7 +87,7 @@ def status_of(
         "pools": (pool,) if pool else (),
         "pool_summary": pool_summary(pool),
         "replicas": replicas_text(pool),
-        "cost_per_hour": _cost(plan),
+        "cost_per_hour": cost_text(plan),
         "service_url": f"http://{plan.key.name}.{plan.key.namespace}.svc",
         "pinned": pinned,
         "last_decision": decision_status(decision) if decision else before.last_decision if before else None,
@@ -136,7 +136,8 @@ def decision_status(decision: Decision) -> DecisionStatus:
     )
 
 
-def _cost(plan: ModelPlan) -> str | None:
+def cost_text(plan: ModelPlan) -> str | None:
+    """Cost per hour; `~` marks a built-in price."""
     cost = plan.figures.cost_per_hour
     if cost is None:
         return None
