@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from goodput_world.agent import sockets
-from goodput_world.agent.networkpolicy import Endpoint, Verdict, decide
+from goodput_world.agent.networkpolicy import Endpoint, Verdict, decide, open_to_all
 from goodput_world.agent.services import Admission, pod_ports
 
 log = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ class PolicyGate:
         pod: Callable[[str], Mapping[str, Any] | None],
         pod_by_ip: Callable[[str], Mapping[str, Any] | None],
         namespace_labels: Callable[[str], Mapping[str, str]],
-        processes: Callable[[], Iterable[tuple[str, Iterable[int]]]],
+        processes: Callable[[], sockets.Owners],
         node_ips: frozenset[str],
     ) -> None:
-        """`pod` finds one by NAMESPACE/NAME; `processes` yields (NAMESPACE/NAME, pids) of the pods that run."""
+        """`pod` finds one by NAMESPACE/NAME; `processes` gives those of the pods that run."""
         self._policies = policies
         self._pod = pod
         self._pod_by_ip = pod_by_ip
@@ -45,6 +45,7 @@ class PolicyGate:
         self._processes = processes
         self._node_ips = node_ips
         self._admitted: set[Address] = set()
+        self._search = sockets.HolderSearch()
 
     def connected(self, own: Address) -> None:
         """The dialler is about to connect from this address; it has asked already."""
@@ -57,7 +58,7 @@ class PolicyGate:
     def dial(self, peer: Address, ours: Address, destination: Mapping[str, Any], port: int) -> Admission:
         """May the client of a Service connect to the pod behind it?"""
         policies = list(self._policies())
-        if not policies:
+        if not policies or open_to_all(policies, self._endpoint(destination), port):
             return Admission(True)
         source = self._source(peer, ours)
         verdict = decide(policies, source, self._endpoint(destination), port)
@@ -73,6 +74,8 @@ class PolicyGate:
         destination = self._pod(pod_key)
         if not policies or destination is None:
             return Verdict(True, "")
+        if open_to_all(policies, self._endpoint(destination), port):
+            return Verdict(True, "")
         source = self._source(peer, ((destination.get("status") or {}).get("podIP") or "127.0.0.1", port))
         verdict = decide(policies, source, self._endpoint(destination), port)
         if not verdict.allowed:
@@ -84,7 +87,7 @@ class PolicyGate:
         if known is None:
             # None: the peer has closed its end already (clients drop connections they no longer need).
             inode = sockets.inode_of(peer, ours)
-            key = sockets.holder(inode, self._processes()) if inode else None
+            key = self._search.find(inode, self._processes()) if inode else None
             known = self._pod(key) if key else None
         if known is None:
             return Endpoint(None, ip=peer[0])

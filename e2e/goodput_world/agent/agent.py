@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,11 @@ class Agent:
                     group.create_task(reflector.run())
                 await self._services.synced.wait()
                 await self.services.listen()
-                group.create_task(self._follow_services())
+                group.create_task(_for_ever("services", self._follow_services))
                 await _in_batches((node.start() for node in self.nodes.values()), 32)
                 group.create_task(self._pods.run())
-                group.create_task(self._watch_memory())
-                group.create_task(self._refresh_volumes())
+                group.create_task(_for_ever("memory limits", self._watch_memory))
+                group.create_task(_for_ever("volumes", self._refresh_volumes))
                 for reflector in (self._pods, self._policies, self._namespaces):
                     await reflector.synced.wait()
                 started.set()
@@ -155,31 +155,28 @@ class Agent:
         self._hosts_due.set()
 
     async def _follow_services(self) -> None:
-        while True:
-            await self._hosts_due.wait()
-            await asyncio.sleep(_HOSTS_SETTLE_SECONDS)
-            self._hosts_due.clear()
-            await self.services.listen()
-            for runtime in self.runtimes():
-                if not runtime.stopping:
-                    runtime.write_hosts()
+        await self._hosts_due.wait()
+        await asyncio.sleep(_HOSTS_SETTLE_SECONDS)
+        self._hosts_due.clear()
+        await self.services.listen()
+        for runtime in self.runtimes():
+            if not runtime.stopping:
+                runtime.write_hosts()
 
     async def _watch_memory(self) -> None:
         """Kill containers whose resident memory is above their limit, as the kernel would."""
-        while True:
-            for runtime in self.runtimes():
-                for container in (*runtime.containers, *runtime.inits):
-                    process, limit = container.process, container.limit_bytes
-                    if process is not None and limit is not None and process.resident_bytes() > limit:
-                        log.info("%s uses more than %d bytes", container.log_path, limit)
-                        process.kill_for_memory()
-            await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+        await asyncio.sleep(_MEMORY_CHECK_SECONDS)
+        for runtime in self.runtimes():
+            for container in (*runtime.containers, *runtime.inits):
+                process, limit = container.process, container.limit_bytes
+                if process is not None and limit is not None and process.resident_bytes() > limit:
+                    log.info("%s uses more than %d bytes", container.log_path, limit)
+                    process.kill_for_memory()
 
     async def _refresh_volumes(self) -> None:
-        while True:
-            await self.pace.sleep(self.config.volume_refresh_seconds)
-            for runtime in list(self.runtimes()):
-                await runtime.refresh_volumes()
+        await self.pace.sleep(self.config.volume_refresh_seconds)
+        for runtime in self.runtimes():
+            await runtime.refresh_volumes()
 
     # --- looking up --------------------------------------------------------------------------------------------------
 
@@ -210,13 +207,8 @@ class Agent:
         namespace = self._namespaces.items.get(name) or {"metadata": {}}
         return namespace["metadata"].get("labels") or {}
 
-    def _processes(self) -> Iterable[tuple[str, Iterable[int]]]:
-        for runtime in self.runtimes():
-            pids: list[int] = []
-            for container in (*runtime.containers, *runtime.inits):
-                if container.process is not None:
-                    pids.extend(container.process.pids())
-            yield runtime.key, pids
+    def _processes(self) -> dict[str, Callable[[], list[int]]]:
+        return {runtime.key: runtime.pids for runtime in self.runtimes()}
 
 
 def _host_paths(images: Iterable[tuple[str, Any]]) -> list[str]:
@@ -229,6 +221,16 @@ def _host_paths(images: Iterable[tuple[str, Any]]) -> list[str]:
     for _, image in images:
         paths.update(os.path.dirname(argv[0]) for argv in image.programs.values() if os.path.isabs(argv[0]))
     return sorted(path for path in paths if path and path != "/")
+
+
+async def _for_ever(what: str, turn: Callable[[], Awaitable[None]]) -> None:
+    """Take turns until cancelled; one that fails is logged, and does not take the nodes down."""
+    while True:
+        try:
+            await turn()
+        except Exception:
+            log.exception("%s", what)
+            await asyncio.sleep(1)
 
 
 async def _in_batches(work: Iterable[Any], size: int) -> None:

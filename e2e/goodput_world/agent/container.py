@@ -170,7 +170,7 @@ class Container:
         spec_path = self._host.directory / f"{self.view.name}.sandbox.json"
         try:
             process = await processes.start(launch.sandbox, spec_path, self.log_path)
-        except processes.StartError as error:
+        except (processes.StartError, OSError) as error:
             self.message_path.write_text(str(error))
             self._host.event("Failed", f"Error: {error}", self.view.name)
             return None

@@ -133,6 +133,13 @@ def _direction(
     return Verdict(not isolating, isolating, kind if isolating else "")
 
 
+def open_to_all(policies: Sequence[Mapping[str, Any]], destination: Endpoint, port: int) -> bool:
+    """Whether this port is open to every source there could be: then nobody needs to find out who is calling."""
+    if any("Egress" in _types(policy["spec"]) for policy in policies):
+        return False
+    return decide(policies, Endpoint(None), destination, port).allowed
+
+
 def decide(
     policies: Sequence[Mapping[str, Any]],
     source: Endpoint,

@@ -12,8 +12,9 @@ import aiohttp
 
 from goodput_world.agent.config import NodeConfig
 from goodput_world.agent.kubeapi import STRATEGIC_PATCH, ApiError
+from goodput_world.agent.launching import gpu_count
 from goodput_world.agent.nodeobject import lease_body, node_body, node_conditions
-from goodput_world.agent.pod import PodRuntime, gpu_count
+from goodput_world.agent.pod import PodRuntime
 from goodput_world.agent.status import timestamp
 from goodput_world.agent.virtual import VirtualPod
 

@@ -16,10 +16,9 @@ from goodput_world.agent import command
 from goodput_world.agent.container import Container, Launch
 from goodput_world.agent.images import ImageRegistry, ImageSpec
 from goodput_world.agent.kubeapi import STRATEGIC_PATCH, ApiError
-from goodput_world.agent.objects import env_references
+from goodput_world.agent.launching import prepare
 from goodput_world.agent.pace import Pace
 from goodput_world.agent.probes import RestartBackoff
-from goodput_world.agent.quantity import whole
 from goodput_world.agent.status import Conditions, ContainerView, build_status, timestamp, waiting
 from goodput_world.agent.volumes import MountError, PodVolumes
 
@@ -33,11 +32,6 @@ _BATCH_SECONDS = 0.02
 _MOUNT_RETRY_SECONDS = 2.0
 _LOST_EXIT_CODE = 255
 """Of a container that ended while nobody watched, as in the kubelet."""
-_CONTAINER_SHM_BYTES = 64 * 2**20
-"""What container runtimes give a container that mounts nothing at /dev/shm."""
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SIM_DIRECTORY = "/run/goodput-sim"
-"""Where a container finds what the node offers: plant.json, the admission socket, the programs of its image."""
 
 
 class PodRuntime:
@@ -96,88 +90,12 @@ class PodRuntime:
 
     async def launch(self, spec: Mapping[str, Any], image: ImageSpec) -> Launch:
         """Environment, command and mounts of a container. Raises command.ContainerConfigError."""
-        agent, namespace = self.node.agent, self.pod["metadata"]["namespace"]
-        try:
-            found = await agent.objects.texts(namespace, env_references(spec))
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
-            raise command.ContainerConfigError(str(error)) from error
-        env = command.environment(
-            self.pod,
-            spec,
-            lookup=lambda kind, name: found[kind, name],
-            host_ip=self.host_ip,
-            pod_ip=self.pod_ip,
-            allocatable=self.node.allocatable,
-            base=self._base_env(spec, image),
-        )
-        argv = command.image_argv(spec, image, env)
-        claim = None
-        if image.engine:
-            file_name, plant = agent.plant_for(command.served_model(argv), self.node.config.gpu_type)
-            env["GOODPUT_SIM_PLANT"] = f"{SIM_DIRECTORY}/{file_name}"
-            claim = command.host_memory_claim_bytes(argv, env, int(plant.get("host_memory_bytes") or 0))
-        env = command.bind_env_to_pod(env, image, self.pod_ip)
-        try:
-            argv = image.resolve(command.bind_to_pod(argv, image, self.pod_ip))
-        except ValueError as error:
-            raise command.ContainerConfigError(str(error)) from error
-        mounts = self._mounts(spec)
-        if image.engine:
-            env.update(engine_surroundings(self.pod, spec, mounts))
-        sandbox = {
-            "root": str(self.directory / f"{spec['name']}.root"),
-            "hostname": str(self.pod["spec"].get("hostname") or self.pod["metadata"]["name"]),
-            "mounts": mounts,
-            "host_paths": agent.host_paths,
-            "hidden": [str(agent.directory)],
-            "workdir": spec.get("workingDir") or "/",
-            "read_only_root": bool((spec.get("securityContext") or {}).get("readOnlyRootFilesystem")),
-            "argv": argv,
-            "env": env,
-        }
-        return Launch(sandbox, env, claim)
+        return await prepare(self, spec, image)
 
-    def _base_env(self, spec: Mapping[str, Any], image: ImageSpec) -> dict[str, str]:
-        agent = self.node.agent
-        env = {
-            "PATH": f"{SIM_DIRECTORY}/bin:{agent.bin_directory}:{_SYSTEM_PATH}",
-            "HOME": "/",
-            "LANG": "C.UTF-8",
-            "HOSTNAME": str(self.pod["metadata"]["name"]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",
-            "POD_IP_BIND": self.pod_ip,
-            **agent.inherited_env,
-            **agent.services.environment(
-                self.pod["metadata"]["namespace"], links=self.pod["spec"].get("enableServiceLinks", True)
-            ),
-        }
-        if image.engine:
-            gpus = gpu_count(spec, self.node.config.gpu_resource)
-            env.update(
-                GOODPUT_SIM_ADMIT=f"{SIM_DIRECTORY}/admit.sock",
-                GOODPUT_SIM_GPU=self.node.config.gpu_type,
-                GOODPUT_SIM_GPU_COUNT=str(gpus),
-                POD=self.key,
-                GOODPUT_SIM_SPEED=f"{self.pace.speed:g}",
-                NVIDIA_VISIBLE_DEVICES=",".join(str(index) for index in self.gpu_indices) or "void",
-            )
-            if agent.startup_seconds is not None:
-                env["GOODPUT_SIM_STARTUP_SECONDS"] = f"{agent.startup_seconds:g}"
-        return env
-
-    def _mounts(self, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-        container = next(c for c in (*self.inits, *self.containers) if c.view.name == spec["name"])
-        container.message_path.touch()
-        path = spec.get("terminationMessagePath") or "/dev/termination-log"
-        mounts = [
-            {"source": str(self.directory / "hosts"), "path": "/etc/hosts", "read_only": False},
-            {"source": str(container.message_path), "path": path, "read_only": False},
-            {"source": str(self.node.agent.offered), "path": SIM_DIRECTORY, "read_only": True},
-        ]
-        own = self._volumes.mounts(spec) if self._volumes is not None else []
-        taken = {mount["path"].rstrip("/") for mount in own}
-        return [*(mount for mount in mounts if mount["path"] not in taken), *own]
+    @property
+    def volumes(self) -> PodVolumes | None:
+        """The volumes of the pod, None before it has started."""
+        return self._volumes
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -291,6 +209,11 @@ class PodRuntime:
             except (MountError, command.ContainerConfigError, ApiError, aiohttp.ClientError, OSError) as error:
                 self.event("FailedMount", f"MountVolume.SetUp failed: {error}", "")
                 await self.pace.sleep(_MOUNT_RETRY_SECONDS)
+
+    def pids(self) -> list[int]:
+        """All processes of the pod that live now."""
+        running = (container.process for container in (*self.containers, *self.inits))
+        return [pid for process in running if process is not None for pid in process.pids()]
 
     async def refresh_volumes(self) -> None:
         """Bring mounted ConfigMaps, Secrets and tokens up to date."""
@@ -442,37 +365,3 @@ class PodRuntime:
 
 def _views(containers: Sequence[Container]) -> list[ContainerView]:
     return [container.view for container in containers]
-
-
-def gpu_count(container: Mapping[str, Any], resource: str) -> int:
-    """GPUs that a container asks for."""
-    limits = (container.get("resources") or {}).get("limits") or {}
-    return whole(limits.get(resource) or 0)
-
-
-def engine_surroundings(
-    pod: Mapping[str, Any], container: Mapping[str, Any], mounts: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    """What an engine cannot see for itself, since it runs as the user of this machine.
-
-    GOODPUT_SIM_WRITABLE: the mounts it could write as the user and on the root file system that the pod asks for;
-    absent where it could write everywhere. GOODPUT_SIM_SHM_BYTES: the size of its /dev/shm.
-    """
-    values: dict[str, str] = {}
-    own: Mapping[str, Any] = container.get("securityContext") or {}
-    shared: Mapping[str, Any] = pod["spec"].get("securityContext") or {}
-    read_only = bool(own.get("readOnlyRootFilesystem"))
-    if read_only or own.get("runAsNonRoot", shared.get("runAsNonRoot")):
-        writable = [str(mount["path"]) for mount in mounts if not mount["read_only"]]
-        if not read_only:
-            writable.append("/tmp")
-        values["GOODPUT_SIM_WRITABLE"] = ":".join(writable)
-    size: int | None = _CONTAINER_SHM_BYTES
-    for mount in container.get("volumeMounts") or ():
-        if mount["mountPath"].rstrip("/") == "/dev/shm":
-            volume = next(v for v in pod["spec"]["volumes"] if v["name"] == mount["name"])
-            limit = (volume.get("emptyDir") or {}).get("sizeLimit")
-            size = None if limit is None else whole(limit)
-    if size is not None:
-        values["GOODPUT_SIM_SHM_BYTES"] = str(size)
-    return values

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 _NETLINK_SOCK_DIAG = 4
@@ -16,6 +16,8 @@ _ANY_COOKIE = b"\xff" * 8
 _HEADER_BYTES = 16
 _INODE_OFFSET = 68
 """Offset of `idiag_inode` in struct inet_diag_msg."""
+
+_REMEMBERED = 16
 
 Address = tuple[str, int]
 
@@ -80,9 +82,25 @@ def holds_inode(pid: int, inode: int) -> bool:
     return False
 
 
-def holder(inode: int, candidates: Iterable[tuple[str, Iterable[int]]]) -> str | None:
-    """The first owner, of (owner, its pids), that has this socket open."""
-    for owner, pids in candidates:
-        if any(holds_inode(pid, inode) for pid in pids):
-            return owner
-    return None
+Owners = Mapping[str, Callable[[], Iterable[int]]]
+"""Owner -> the ids of its processes, asked for only when they are looked at."""
+
+
+class HolderSearch:
+    """Finds whose process holds a socket; owners found lately are tried first, for looking is what costs."""
+
+    def __init__(self) -> None:
+        """Nobody was found yet."""
+        self._recent: dict[str, None] = {}
+
+    def find(self, inode: int, owners: Owners) -> str | None:
+        """The owner that has this socket open, None when none of them has."""
+        recent = [owner for owner in reversed(self._recent) if owner in owners]
+        for owner in (*recent, *(owner for owner in owners if owner not in self._recent)):
+            if any(holds_inode(pid, inode) for pid in owners[owner]()):
+                self._recent.pop(owner, None)
+                self._recent[owner] = None
+                while len(self._recent) > _REMEMBERED:
+                    del self._recent[next(iter(self._recent))]
+                return owner
+        return None

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from goodput_world.agent import sandbox
 from goodput_world.agent.command import ContainerConfigError, field_value, resource_value
 from goodput_world.agent.kubeapi import Api, ApiError
@@ -68,7 +70,7 @@ class PodVolumes:
         """Bring ConfigMaps, Secrets, tokens and downward API files up to date; what is gone stays as it was."""
         for name, spec in self._specs.items():
             if name in self._paths and _is_filled(spec):
-                with contextlib.suppress(MountError, ApiError):
+                with contextlib.suppress(MountError, ApiError, aiohttp.ClientError, TimeoutError):
                     await self._fill(self._paths[name], spec)
 
     def tear_down(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from goodput_world.agent.networkpolicy import Endpoint, decide, selector_matches
+from goodput_world.agent.networkpolicy import Endpoint, decide, open_to_all, selector_matches
 
 ENGINE = Endpoint("models", {"app": "engine"}, {"team": "a"}, "127.1.0.1", {"http": 8000}, "models/engine")
 ROUTER = Endpoint("models", {"app": "router"}, {"team": "a"}, "127.1.0.2")
@@ -149,3 +149,17 @@ def test_null_and_empty_selectors_differ() -> None:
     """None selects nothing, {} everything."""
     assert selector_matches(None, {}) is False
     assert selector_matches({}, {}) is True
+
+
+def test_open_to_all_is_said_only_of_what_every_source_may_reach() -> None:
+    """Ports without peers, or no policy at all; never once any pod of the cluster has its egress limited."""
+    ports_only = policy({"podSelector": {}, "ingress": [{"ports": [{"port": 8000}]}]})
+    from_anywhere = policy({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]})
+
+    assert open_to_all([], ENGINE, 8000)
+    assert open_to_all([ports_only], ENGINE, 8000)
+    assert not open_to_all([ports_only], ENGINE, 8001)
+    assert not open_to_all([FLEET], ENGINE, 8000)
+    assert not open_to_all([from_anywhere], ENGINE, 8000)
+    egress = policy({"podSelector": {}, "egress": [{}]}, namespace="elsewhere")
+    assert not open_to_all([ports_only, egress], ENGINE, 8000)
