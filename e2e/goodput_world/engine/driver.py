@@ -12,18 +12,17 @@ from typing import Any
 
 from goodput.simulator.engine import Engine, StepResult
 from goodput.simulator.sequences import EngineRequest, Sequence
+from goodput_world.engine.clock import SimulatedClock
 
 
 class EngineDriver:
-    """Steps `engine` on `loop` while there is work; `on_step` gets each result when its tokens exist."""
+    """Steps `engine` on `clock` while there is work; `on_step` gets each result when its tokens exist, and the time."""
 
-    def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, on_step: Callable[[StepResult, float], None]
-    ) -> None:
+    def __init__(self, engine: Engine, clock: SimulatedClock, on_step: Callable[[StepResult, float], None]) -> None:
         self.engine = engine
-        self._loop = loop
+        self._clock = clock
         self._on_step = on_step
-        self._free_at = loop.time()
+        self._free_at = clock.now()
         self._timer: asyncio.TimerHandle | None = None
         self._in_flight: StepResult | None = None
         self._stopped = False
@@ -34,7 +33,7 @@ class EngineDriver:
         return self._in_flight is None and self.engine.unfinished == 0
 
     def submit(self, request: EngineRequest, arrived_at: float, owner: Any) -> Sequence:
-        """Queue a request that arrived at `arrived_at` on the loop's clock. Raises as `Engine.submit`."""
+        """Queue a request that arrived at `arrived_at` on that clock. Raises as `Engine.submit`."""
         sequence = self.engine.submit(request, arrived_at, owner)
         if self._timer is None:
             self._arrange()
@@ -59,10 +58,10 @@ class EngineDriver:
         start = self.engine.next_start(self._free_at)
         if start is None:
             return
-        if start <= self._loop.time():
+        if start <= self._clock.now():
             self._begin(start)
         else:
-            self._timer = self._loop.call_at(start, self._begin, start)
+            self._timer = self._clock.call_at(start, self._begin, start)
 
     def _begin(self, start: float) -> None:
         result = self.engine.step(start)
@@ -73,18 +72,18 @@ class EngineDriver:
             return
         self._in_flight = result
         self._free_at = result.ends_at
-        self._timer = self._loop.call_at(result.ends_at, self._end)
+        self._timer = self._clock.call_at(result.ends_at, self._end)
 
     def _arrange_later(self) -> None:
         self._timer = None
         following = self.engine.next_start(self._free_at)
         if following is not None and not self._stopped:
-            self._timer = self._loop.call_at(following, self._begin, following)
+            self._timer = self._clock.call_at(following, self._begin, following)
 
     def _end(self) -> None:
         result, self._in_flight = self._in_flight, None
         self._timer = None
         if result is not None:
-            self._on_step(result, self._loop.time())
+            self._on_step(result, self._clock.now())
         if self._timer is None:
             self._arrange()

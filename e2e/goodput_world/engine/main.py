@@ -19,6 +19,7 @@ from goodput.simulator.plant import Plant, PlantError, StepTimeModel
 from goodput.simulator.sequences import EngineConfig
 from goodput_world.engine import flags, options, startup
 from goodput_world.engine.admit import Admission
+from goodput_world.engine.clock import SimulatedClock
 from goodput_world.engine.exposition import Registry
 from goodput_world.engine.http1 import Connection
 from goodput_world.engine.metrics import EngineMetrics
@@ -54,7 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def build(plant: Plant, settings: options.Options, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> Server:
+def build(plant: Plant, settings: options.Options, config: EngineConfig, clock: SimulatedClock) -> Server:
     """The server with its engine and metrics."""
     created = os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "").lower() not in _TRUE
     registry = Registry(created_series=created)
@@ -75,7 +76,7 @@ def build(plant: Plant, settings: options.Options, config: EngineConfig, loop: a
         engine,
         metrics,
         registry,
-        loop,
+        clock,
         model=settings.model,
         served=settings.served_names,
         api_keys=keys,
@@ -94,6 +95,7 @@ class Process:
         self._settings = settings
         self._config = config
         self._loop = asyncio.get_running_loop()
+        self._clock = SimulatedClock(self._loop, float(os.environ.get("GOODPUT_SIM_SPEED") or 1.0))
         self._server: Server | None = None
         self._listener: asyncio.Server | None = None
         self.stopped: asyncio.Future[int] = self._loop.create_future()
@@ -117,12 +119,12 @@ class Process:
 
     async def _load(self, bound: socket.socket) -> None:
         seconds = float(os.environ.get("GOODPUT_SIM_STARTUP_SECONDS") or self._plant.startup_seconds)
-        began = self._loop.time()
+        began = self._clock.now()
         startup.log("core.py", f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{self._settings.model}'")
         for at, place, text in startup.phases(self._plant, self._config, seconds):
-            await asyncio.sleep(max(0.0, began + at - self._loop.time()))
+            await self._clock.sleep_until(began + at)
             startup.log(place, text)
-        server = build(self._plant, self._settings, self._config, self._loop)
+        server = build(self._plant, self._settings, self._config, self._clock)
         admission = Admission.from_environment(self._settings.port)
 
         def opened(connection: Connection) -> None:
@@ -139,7 +141,7 @@ class Process:
         gc.freeze()
         startup.log("launcher.py", "Application startup complete.")
         if not self._settings.disable_log_stats and self._settings.api_server_count == 1:
-            self._loop.call_later(LOG_INTERVAL_SECONDS, self._log_stats, server, 0, 0)
+            self._clock.call_later(LOG_INTERVAL_SECONDS, self._log_stats, server, 0, 0)
 
     def _terminate(self) -> None:
         """SIGTERM: with a shutdown timeout finish what is in flight; with 0 the engine dies and clients hang."""
@@ -161,14 +163,14 @@ class Process:
             return
         startup.log("launcher.py", f"Shutting down: draining for at most {timeout} s.")
         server.drain()
-        self._loop.call_later(timeout, self._finish)
+        self._clock.call_later(timeout, self._finish)
         server.on_idle = self._finish
         if not server.busy:
             self._finish()
 
     def _finish(self) -> None:
         """The drain is over: tear the workers down, then go."""
-        self._loop.call_later(self._plant.teardown_seconds, self._stop, 0)
+        self._clock.call_later(self._plant.teardown_seconds, self._stop, 0)
 
     def _close_listener(self) -> None:
         if self._listener is not None:
@@ -193,7 +195,7 @@ class Process:
                 f"GPU KV cache usage: {100 * engine.kv_usage:.1f}%, "
                 f"Prefix cache hit rate: {100 * engine.prefix_hits_tokens / queries:.1f}%",
             )
-        self._loop.call_later(
+        self._clock.call_later(
             LOG_INTERVAL_SECONDS, self._log_stats, server, server.prompt_tokens_total, server.generation_tokens_total
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from goodput.simulator.engine import Engine, StepResult
 from goodput.simulator.sequences import AdmissionRejectedError, EngineRequest, RequestError
 from goodput.simulator.sequences import Sequence as EngineSequence
 from goodput_world.engine.answers import StreamedAnswer, UnaryAnswer, error_body
+from goodput_world.engine.clock import SimulatedClock
 from goodput_world.engine.driver import EngineDriver
 from goodput_world.engine.exposition import Registry
 from goodput_world.engine.generation import ClientError, Generation, parse
@@ -58,7 +58,7 @@ class Server:
         engine: Engine,
         metrics: EngineMetrics,
         registry: Registry,
-        loop: asyncio.AbstractEventLoop,
+        clock: SimulatedClock,
         *,
         model: str,
         served: tuple[str, ...],
@@ -71,7 +71,7 @@ class Server:
         self._engine = engine
         self._metrics = metrics
         self._registry = registry
-        self._loop = loop
+        self._clock = clock
         self._http = HttpMetrics(registry)
         self._model = model
         self._served = served
@@ -80,7 +80,7 @@ class Server:
         self._mfu = mfu
         self._process_metrics = process_metrics
         self._gpus = gpus
-        self._driver = EngineDriver(engine, loop, self._on_step)
+        self._driver = EngineDriver(engine, clock, self._on_step)
         self._serial = 0
         self._draining = False
         self._dead = False
@@ -129,7 +129,7 @@ class Server:
         """Answer one request, now or token by token."""
         if self._dead:
             return
-        arrived_at = self._loop.time()
+        arrived_at = self._clock.now()
         if self._api_keys and request.path.startswith("/v1"):
             given = request.headers.get("authorization", "").removeprefix("Bearer ")
             if given not in self._api_keys:
@@ -155,7 +155,7 @@ class Server:
     ) -> None:
         connection.respond(status, body, content_type)
         handler = request.path if request.path in self._paths else "none"
-        seconds = self._loop.time() - arrived_at
+        seconds = self._clock.now() - arrived_at
         self._http.record(
             handler, request.method, status, seconds=seconds, size=len(request.body), answer_size=len(body)
         )
@@ -329,7 +329,7 @@ class Server:
     def _finish(self, sequence: EngineSequence, job: _Job, now: float) -> None:
         generation = job.generation
         self._metrics.finished(sequence, generation.finish_reason, now - sequence.arrived_at, generation.max_tokens)
-        seconds = self._loop.time() - job.arrived_at
+        seconds = self._clock.now() - job.arrived_at
         self._http.record(job.request.path, "POST", 200, seconds=seconds, size=len(job.request.body))
         job.answer.token(generation.finish_reason)
         self._left()

@@ -9,6 +9,7 @@ import pytest
 
 from goodput.simulator.derive import L40S, LLAMA_3_1_8B, derive
 from goodput_world.engine import flags, options, startup
+from goodput_world.engine.clock import SimulatedClock
 from goodput_world.engine.http1 import Connection
 from goodput_world.engine.main import build
 
@@ -48,12 +49,12 @@ class Running:
 
 
 @asynccontextmanager
-async def running(*arguments, plant=FAST):
+async def running(*arguments, plant=FAST, speed=1.0):
     """Start a server with these flags beside the usual ones."""
     parsed = flags.parse(["big/model", "--served-model-name", "m", "also", *arguments])
     settings = options.resolve(parsed, plant.gpu_memory_bytes)
     loop = asyncio.get_running_loop()
-    server = build(plant, settings, startup.engine_config(plant, settings), loop)
+    server = build(plant, settings, startup.engine_config(plant, settings), SimulatedClock(loop, speed))
     listener = await loop.create_server(
         lambda: Connection(server.handle, server.connections.add, server.connections.discard), "127.0.0.1", 0
     )

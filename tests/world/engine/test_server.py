@@ -1,6 +1,7 @@
 """The OpenAI routes over the engine model, with a real HTTP client."""
 
 import asyncio
+import dataclasses
 import json
 
 import aiohttp
@@ -231,6 +232,20 @@ async def test_tokens_come_at_the_simulated_pace(run_server):
 
     assert simulated <= took
     assert took < simulated + 0.5
+
+
+async def test_faster_time_shortens_the_wait_and_leaves_the_figures(run_server, fast_plant):
+    """At speed 5 a request of a simulated second takes a fifth of one, and is a second in the metrics."""
+    slow = dataclasses.replace(fast_plant, step_overhead_seconds=0.1)
+    async with run_server(plant=slow, speed=5.0) as running:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await running.post(prompt=[1], max_tokens=11)
+        took = loop.time() - began
+        metrics = await running.metrics()
+
+    assert 0.2 <= took < 0.8
+    assert 1.0 <= metrics['vllm:request_decode_time_seconds_sum{engine="0",model_name="m"}'] < 1.1
 
 
 async def test_while_draining_new_requests_get_500_and_old_ones_end(run_server):
