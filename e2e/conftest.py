@@ -19,7 +19,7 @@ from goodput_world.binaries import ensure
 from goodput_world.cluster import REPOSITORY, Cluster
 from goodput_world.errors import BinaryError
 from goodput_world.existing import ExistingCluster
-from goodput_world.world import World, WorldConfig
+from goodput_world.world import World, WorldConfig, default_plant
 
 _HERE = Path(__file__).resolve().parent
 _EXISTING = os.environ.get("E2E_CLUSTER") == "existing"
@@ -77,13 +77,29 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         process.wait()
 
 
+def session_world(directory: Path) -> WorldConfig:
+    """A world that reacts quickly; what is about times at the chart's defaults starts one of its own.
+
+    Engines of Qwen3-14B are slow (about 90 ms a token), so that a stream is long without being many bytes.
+    """
+    slow = {**default_plant(), "mbu": 0.22}
+    return WorldConfig(
+        operator=None,
+        directory=directory,
+        startup_seconds=3.0,
+        scrape_interval_seconds=2.0,
+        chart_values={"tickSeconds": 2, "scrapeSeconds": 2},
+        agent_options={"plants": {"Qwen/Qwen3-14B": slow}},
+    )
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def world() -> AsyncIterator[World]:
     """The embedded world with nodes and Prometheus, without Goodput: its own API server, for every test."""
     if _EXISTING:
         pytest.skip("needs the embedded world: simulated nodes, and a control plane that can be broken")
     directory = REPOSITORY / "build" / "e2e" / f"world-{os.getpid()}"
-    async with World(WorldConfig(operator=None, directory=directory)) as running:
+    async with World(session_world(directory)) as running:
         yield running
 
 

@@ -33,10 +33,17 @@ from goodput_world.slots import Slot, claim_slot
 from goodput_world.waiting import wait_for
 
 _MANIFESTS = Path(__file__).resolve().parent / "manifests"
+_PLANT = Path(__file__).resolve().parent / "plants" / "llama-8b-l40s.json"
 _PROMETHEUS_IN_CLUSTER = "http://prometheus.monitoring.svc:9090"
 _NOT_HEALED_BY_TIME = frozenset({"CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"})
 _PART_SECONDS = 120.0
 """How long a part may take to become ready: generous, for a machine that compiles meanwhile."""
+
+
+def default_plant() -> dict[str, Any]:
+    """Llama-3.1-8B on an L40S, the plant of the demo: what engines are unless a world says otherwise."""
+    plant: dict[str, Any] = json.loads(_PLANT.read_text(encoding="utf-8"))
+    return plant
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class WorldConfig:
     """What a world consists of. Times are seconds."""
 
     nodes: tuple[NodeConfig, ...] = DEFAULT_NODES
-    plant: Mapping[str, Any] = field(default_factory=dict)
+    plant: Mapping[str, Any] = field(default_factory=default_plant)
     """The engines' true performance; see the engine's plant."""
     images: Mapping[str, Any] = field(default_factory=dict)
     """Image repository -> local program, over the agent's own table."""
