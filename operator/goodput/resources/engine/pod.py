@@ -22,6 +22,8 @@ TEARDOWN_SECONDS = 30
 GRACE_SECONDS = PRE_STOP_SECONDS + SHUTDOWN_TIMEOUT_SECONDS + TEARDOWN_SECONDS
 
 _STARTUP_PERIOD_SECONDS = 5
+# Routers keep idle connections for 90 s. vLLM closes them after 5 s, and a request sent in that instant fails.
+_KEEP_ALIVE_SECONDS = 120
 # /health answers late under load; the default of 1 s flaps.
 _PROBE_TIMEOUT_SECONDS = 5
 
@@ -64,6 +66,7 @@ def _env(render: RenderInput) -> list[KubeObject]:
         **{name: path for name, path in storage.CACHE_ENV.items() if name != "HOME"},
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(render.settings.startup_timeout_seconds),
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(_KEEP_ALIVE_SECONDS),
     }
     return [
         *fixed,
