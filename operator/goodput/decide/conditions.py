@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from goodput.decide.count import Count
 from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
@@ -35,6 +36,7 @@ class Findings:
     figures: Figures
     feasible: bool
     idle_good: float  # share of requests that an idle replica serves within the SLO
+    count: Count
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
 
 
@@ -73,9 +75,9 @@ def trouble_reason(pod: PodView) -> ConditionReason:
 def _ready(findings: Findings) -> Condition:
     view = findings.view
     pool = view.pool
-    ready = pool.count(PodState.READY)
+    ready = findings.count.ready
     if not ready:
-        starting = pool.count(PodState.PENDING, PodState.STARTING)
+        starting = findings.count.starting
         reason = ConditionReason.STARTING if starting else ConditionReason.NO_REPLICA_READY
         return Condition(ConditionType.READY, _FALSE, reason, f"0 of {pool.spec_replicas} replicas are ready")
     if view.intent.routing is RoutingMode.ROUTER and not view.router.count(PodState.READY):
@@ -94,7 +96,7 @@ def _reconciling(findings: Findings) -> Condition:
         return Condition(kind, _TRUE, ConditionReason.FIRST_SEEN, "the first replicas are being created")
     if pool.rolling_out:
         return Condition(kind, _TRUE, ConditionReason.ROLLING_OUT, "pods of a new revision replace the old ones")
-    ready = pool.count(PodState.READY)
+    ready = findings.count.ready
     if decision.to_replicas != pool.spec_replicas or ready != pool.spec_replicas:
         return Condition(kind, _TRUE, ConditionReason.SCALING, f"{ready} of {decision.to_replicas} replicas are ready")
     return Condition(kind, _FALSE, ConditionReason.SETTLED, f"{ready} replicas run as decided")
@@ -117,8 +119,8 @@ def _stalled(findings: Findings) -> Condition:
         return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
     if findings.placed.placement is None and findings.placed.stalled:
         return Condition(kind, _TRUE, findings.placed.reason, findings.placed.message)
-    failed = [pod for pod in view.pool.pods if pod.state is PodState.FAILED]
-    if failed:
+    if findings.count.failed:
+        failed = [pod for pod in view.pool.pods if pod.state is PodState.FAILED]
         worst = min(failed, key=lambda pod: (_severity(pod), pod.name))
         reason = trouble_reason(worst)
         message = f"{len(failed)} of {len(view.pool.pods)} pods fail, {worst.name}: {worst.trouble or 'restarts'}"
@@ -190,12 +192,11 @@ def _placed(findings: Findings) -> Condition:
     placed = findings.placed
     if placed.placement is None:
         return Condition(kind, _FALSE, placed.reason, placed.message)
-    pool = findings.view.pool
-    waiting = [pod for pod in pool.pods if pod.state is PodState.PENDING and "nschedulable" in pod.trouble]
+    waiting = findings.count.unschedulable
     if waiting:
-        missing = len(waiting) * placed.placement.gpus
+        missing = waiting * placed.placement.gpus
         message = (
-            f"{len(waiting)} pods are Pending: {missing} GPUs {placed.placement.gpu_type} are missing"
+            f"{waiting} pods are Pending: {missing} GPUs {placed.placement.gpu_type} are missing"
             f" ({placed.placement.gpus} each)"
         )
         return Condition(kind, _FALSE, ConditionReason.INSUFFICIENT_GPUS, message)

@@ -22,7 +22,11 @@ class Demand:
 
 
 def intervals(
-    samples: tuple[Sample, ...], tail: tuple[tuple[float, float], ...], end: float, policy: Policy
+    samples: tuple[Sample, ...],
+    tail: tuple[tuple[float, float], ...],
+    end: float,
+    policy: Policy,
+    wanted: int | None = None,
 ) -> list[float]:
     """Requests in each of the last scrape intervals before `end`, newest first; only those seen in full.
 
@@ -30,7 +34,8 @@ def intervals(
     each fills the time up to `end` (`tail`).
     """
     width = policy.scrape_seconds
-    wanted = policy.trend_intervals
+    if wanted is None:
+        wanted = policy.trend_intervals
     bins = [0.0] * wanted
     earliest = end
     horizon = end - wanted * width
@@ -44,7 +49,7 @@ def intervals(
             earliest = min(earliest, stop)
             break
         earliest = min(earliest, start)
-        if sample.offered:
+        if sample.offered and start < end:
             _spread(bins, end, width, start, stop, sample.offered / seconds)
     for scraped_at, rate in tail:
         if rate and scraped_at < end:
@@ -54,13 +59,16 @@ def intervals(
 
 
 def _spread(bins: list[float], end: float, width: float, start: float, stop: float, rate: float) -> None:
-    first = max(0, int((end - stop) / width))
-    last = min(len(bins) - 1, int((end - start) / width))
-    for index in range(first, last + 1):
-        top = end - index * width
-        overlap = min(stop, top) - max(start, top - width)
+    """Add `rate` over [start, stop] to the bins that it overlaps."""
+    index = int((end - stop) / width) if stop < end else 0
+    top = end - index * width
+    while index < len(bins) and top > start:
+        bottom = top - width
+        overlap = (stop if stop < top else top) - (start if start > bottom else bottom)
         if overlap > 0.0:
             bins[index] += overlap * rate
+        top = bottom
+        index += 1
 
 
 def estimate(counts: list[float], policy: Policy) -> Demand | None:

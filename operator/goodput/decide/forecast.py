@@ -86,20 +86,10 @@ def learn_ratio(
     if known is None or known.intervals < policy.slow_intervals or known.rps * window < _LEAST_REQUESTS:
         return memory.max_ratios, end
     expected = _line(known, horizon, policy)
-    highest = 0.0
-    at = begin + policy.scrape_seconds
-    while at <= begin + horizon:
-        highest = max(highest, _mean_rate(samples, at - window, at))
-        at += policy.scrape_seconds
+    # Averages as the forecast uses them, one interval further each time.
+    counts = intervals(
+        samples, (), begin + horizon, policy, int(horizon / policy.scrape_seconds) + policy.slow_intervals
+    )
+    sums = [sum(counts[index : index + policy.slow_intervals]) for index in range(int(horizon / policy.scrape_seconds))]
+    highest = max(sums, default=0.0) / window
     return (*memory.max_ratios, round(max(1.0, highest / expected), 4))[-_MOST_RATIOS:], end
-
-
-def _mean_rate(samples: tuple[Sample, ...], start: float, stop: float) -> float:
-    """Offered requests/s between two instants."""
-    total = 0.0
-    for sample in samples:
-        begin = sample.at - sample.seconds
-        overlap = min(sample.at, stop) - max(begin, start)
-        if overlap > 0.0:
-            total += sample.offered * overlap / sample.seconds
-    return total / (stop - start)

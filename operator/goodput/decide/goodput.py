@@ -36,6 +36,8 @@ class Bounds:
 def bounds(window: Window, carry_lower: float, carry_upper: float) -> Bounds:
     """Bounds of one window; summed over windows they stay bounds of the total."""
     finished = window.finished
+    if not (window.late_first or window.slow or window.late_end or carry_lower or carry_upper):
+        return Bounds(finished, finished, 0.0, 0.0)
     # Lower: the slow and the late ones are different requests, and late first tokens finish as soon as they can.
     usable = max(0.0, finished - window.slow - window.late_end)
     owed = carry_lower + window.late_first

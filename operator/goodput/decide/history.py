@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 
 from goodput.decide.policy import Policy
 from goodput.domain.memory import Sample
@@ -21,6 +21,8 @@ class Attainment:
     lower: float | None
     upper: float | None
     failed: float = 0.0  # of the requests: refused or answered with an error
+    good_lower: float = 0.0  # requests
+    good_upper: float = 0.0
 
 
 def attainment(samples: tuple[Sample, ...], since: float, least_requests: float, routed: bool) -> Attainment:
@@ -38,8 +40,8 @@ def attainment(samples: tuple[Sample, ...], since: float, least_requests: float,
         failed += sample.failed if routed else sample.rejected
     ended = finished + failed
     if ended < max(1.0, least_requests):
-        return Attainment(ended, None, None, failed)
-    return Attainment(ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed)
+        return Attainment(ended, None, None, failed, lower, upper)
+    return Attainment(ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed, lower, upper)
 
 
 def certainly_below(seen: Attainment, objective: float) -> bool:
@@ -62,7 +64,7 @@ def keep(samples: tuple[Sample, ...], new: Sample | None, now: float, seconds: f
 
 def window_seconds(request_p95: float | None, policy: Policy) -> float:
     """The window of attainment: ten minutes, or three times the p95 of a request if that is longer."""
-    longest = 3.0 * request_p95 if request_p95 else 0.0
+    longest = 3.0 * request_p95 if request_p95 and isfinite(request_p95) else 0.0
     return min(policy.memory_window_seconds, max(policy.attainment_window_seconds, longest))
 
 

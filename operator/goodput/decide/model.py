@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from goodput.decide import bounds, explain, history, replicas
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import Observation, speed, trim
+from goodput.decide.count import Count
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.forecast import Forecast, forecast, horizon_seconds, learn_ratio, startup_seconds
 from goodput.decide.placement import Placed, place
@@ -51,6 +53,8 @@ class _Work:
     lengths: Lengths
     lengths_requests: float
     attainment: history.Attainment
+    window: float  # seconds of the attainment
+    count: Count
     demand: Demand | None = None
     outlook: Forecast | None = None
     able: Capacity | None = None  # of one replica, at the learned speed
@@ -61,6 +65,10 @@ class _Work:
     peak_rps: float = 0.0
     utilisation: float | None = None
     certain: bool = False
+    correction: float | None = None
+    proven_rps: float = 0.0
+    trim: float = 1.0
+    trimmed_at: float = 0.0
     failing: str = ""
 
 
@@ -76,7 +84,8 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
     window = history.window_seconds(p95, policy)
     samples = history.keep(memory.samples, reading.sample, now, max(window, policy.attainment_window_seconds))
     seen_ready, startups = learn_startups(view.pool, memory)
-    memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
+    if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
+        memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
     weights = weight_bytes(intent.architecture) if intent.architecture is not None else 0.0
     lengths, seen, _ = history.lengths(samples, now - policy.attainment_window_seconds, policy)
     routed = intent.routing is RoutingMode.ROUTER
@@ -92,6 +101,8 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
         lengths=lengths,
         lengths_requests=seen,
         attainment=history.attainment(samples, now - window, least, routed),
+        window=window,
+        count=Count.of(view.pool),
     )
     if placed.placement is not None and intent.objective is not None:
         _size(work, placed.placement, intent.objective)
@@ -107,8 +118,8 @@ def _size(work: _Work, placement: Placement, objective: Objective) -> None:
     memory = work.memory
     shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
     pool = view.pool
-    ready = pool.count(PodState.READY)
-    starting = pool.count(PodState.PENDING, PodState.STARTING)
+    ready, starting = work.count.ready, work.count.starting
+    correction = memory.correction
     if not reading.blind:
         counts = intervals(work.samples, reading.tail, reading.demand_at, policy) if reading.demand_at else []
         work.demand = estimate(counts, policy)
@@ -116,9 +127,8 @@ def _size(work: _Work, placement: Placement, objective: Objective) -> None:
             correction = speed(
                 memory, arch, gpu, shape, work.lengths, _observation(work, reading.sample, ready), policy
             )
-            memory = replace(memory, correction=correction)
-    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=memory.correction)
-    work.plain_rps = _believed(work.able, memory, placement)
+    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
+    work.plain_rps = _believed(work.able, memory, correction, placement)
     demand = work.demand
     if demand is not None and ready:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
@@ -148,26 +158,26 @@ def _size(work: _Work, placement: Placement, objective: Objective) -> None:
     proven = memory.proven_rps
     if recent.lower is not None and recent.lower >= objective.attainment and demand is not None and ready:
         proven = max(proven, round(demand.slow_rps / ready, 4))
-    work.memory = replace(memory, trim=trimmed, trimmed_at=trimmed_at, proven_rps=proven)
+    work.correction, work.proven_rps = correction, proven
+    work.trim, work.trimmed_at = trimmed, trimmed_at
     work.capacity_rps = work.plain_rps * trimmed
     if demand is not None:
-        work.outlook = forecast(demand, work.memory, work.startup, policy)
+        work.outlook = forecast(demand, memory, work.startup, policy)
         # What waits beyond what the objective allows must be gone by the time that new replicas serve.
         backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
         work.load_rps = work.outlook.rps + backlog
         work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
 
 
-def _believed(able: Capacity, memory: LoopMemory, placement: Placement) -> float:
+def _believed(able: Capacity, memory: LoopMemory, correction: float, placement: Placement) -> float:
     """Capacity of one replica: raised above the prior only as far as load has shown."""
     proven = max(placement.capacity_rps, 1.1 * memory.proven_rps)
-    return min(able.rps, proven) if memory.correction > 1.0 else able.rps
+    return min(able.rps, proven) if correction > 1.0 else able.rps
 
 
 def _observation(work: _Work, sample: Sample, ready: int) -> Observation:
     now, policy = work.fleet.now, work.fleet.policy
-    pods = work.view.pool.pods
-    newest = max((pod.ready_at for pod in pods if pod.ready_at is not None), default=0.0)
+    newest = work.count.newest_ready_at
     seconds = max(1.0, sample.seconds or policy.scrape_seconds)
     return Observation(
         itl_seconds=work.reading.itl_seconds,
@@ -184,7 +194,7 @@ def _recent(work: _Work) -> history.Attainment:
     """Attainment of the last moments, since the last change took effect: what a decision may still mend."""
     policy, now, memory = work.fleet.policy, work.fleet.now, work.memory
     intent = work.view.intent
-    newest = max((pod.ready_at or 0.0 for pod in work.view.pool.pods), default=0.0)
+    newest = work.count.newest_ready_at
     since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
     least = intent.objective.min_requests if intent.objective is not None else 1
     return history.attainment(work.samples, since, least, intent.routing is RoutingMode.ROUTER)
@@ -192,7 +202,7 @@ def _recent(work: _Work) -> history.Attainment:
 
 def _failing(work: _Work, recent: history.Attainment, objective: Objective) -> str:
     """Why requests fail for reasons that replicas do not heal; empty where they do not."""
-    failed_pods = work.view.pool.count(PodState.FAILED)
+    failed_pods = work.count.failed
     if failed_pods:
         return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
     rejected = sum(sample.rejected for sample in work.samples[-8:])
@@ -210,9 +220,8 @@ def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:
     return max(0, pool.spec_replicas - surge), surge
 
 
-def _stand_ins(pool: PoolView, base: int) -> int:
-    """Replicas to add because pods sit on lost nodes: gone again once enough others are ready."""
-    lost = sum(1 for pod in pool.pods if pod.node_lost and pod.state is not PodState.TERMINATING)
+def _stand_ins(pool: PoolView, lost: int, base: int) -> int:
+    """Replicas to add because `lost` pods sit on lost nodes: gone again once enough others are ready."""
     if not lost:
         return 0
     healthy = sum(1 for pod in pool.pods if pod.state is PodState.READY and not pod.node_lost)
@@ -243,7 +252,7 @@ def _conclude(work: _Work) -> ModelPlan:
         room_since = wanted.law.room_since
         rule = wanted.law.rule
         wanted_replicas = wanted.law.replicas
-        surge = _stand_ins(pool, wanted_replicas)
+        surge = _stand_ins(pool, work.count.lost, wanted_replicas)
         limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, fleet.gpus, policy)
         clamp, clamp_message = limited.clamp, limited.message
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
@@ -296,6 +305,7 @@ def _conclude(work: _Work) -> ModelPlan:
         feasible=work.able.feasible if work.able is not None else True,
         idle_good=work.able.idle.good if work.able is not None else 1.0,
         failing=work.failing,
+        count=work.count,
     )
     return ModelPlan(
         key=intent.key,
@@ -343,7 +353,7 @@ def _wanted(work: _Work, base: int) -> _Law:
         capacity_rps=work.capacity_rps,
         plain_capacity_rps=work.plain_rps,
         certain_misses=work.certain,
-        starting=pool.count(PodState.PENDING, PodState.STARTING),
+        starting=work.count.starting,
         rolling_out=pool.rolling_out,
         fresh=reading.problem is None and not reading.nothing_to_measure,
         startup_seconds=work.startup,
@@ -359,7 +369,7 @@ def _wanted(work: _Work, base: int) -> _Law:
 def _drain_seconds(work: _Work) -> float:
     telemetry = work.view.telemetry
     p95 = telemetry.pool.request_seconds_p95 if telemetry is not None and telemetry.pool is not None else None
-    return p95 if p95 is not None and p95 == p95 and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds
+    return p95 if p95 is not None and isfinite(p95) and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds
 
 
 def _with_stand_ins(limited: int, surge: int, work: _Work, placement: Placement) -> int:
@@ -428,27 +438,24 @@ def _detail(work: _Work, surge: int) -> str:
 def _figures(work: _Work, runs: int, total: int) -> Figures:
     view, placement = work.view, work.placed.placement
     sample = work.reading.sample
-    pool = view.pool
     price = placement.price_per_hour if placement is not None else None
-    pods = sum(1 for pod in pool.pods if pod.node is not None)
-    window = history.window_seconds(None, work.fleet.policy)
-    since = work.fleet.now - window
-    goods = [(each.good_lower, each.good_upper) for each in work.samples if each.at > since]
-    covered = min(window, max(1.0, work.fleet.now - max(work.memory.born_at, since)))
-    known = bool(goods) and not work.reading.blind
+    pods = work.count.placed
+    covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
+    seen = work.attainment
+    known = bool(work.samples) and not work.reading.blind
     demand = work.demand
     return Figures(
         demand_rps=demand.rps if demand is not None else None,
         forecast_rps=work.outlook.rps if work.outlook is not None else None,
         capacity_rps_per_replica=work.capacity_rps if work.capacity_rps > 0.0 else None,
-        goodput_lower_rps=sum(pair[0] for pair in goods) / covered if known else None,
-        goodput_upper_rps=sum(pair[1] for pair in goods) / covered if known else None,
+        goodput_lower_rps=seen.good_lower / covered if known else None,
+        goodput_upper_rps=seen.good_upper / covered if known else None,
         attainment_lower=work.attainment.lower,
         attainment_upper=work.attainment.upper,
         attainment_requests=int(work.attainment.requests),
         replicas_desired=total,
-        replicas_ready=pool.count(PodState.READY),
-        replicas_pending=pool.count(PodState.PENDING, PodState.STARTING),
+        replicas_ready=work.count.ready,
+        replicas_pending=work.count.starting,
         cost_per_hour=price * pods if price is not None else None,
         input_tokens_mean=work.lengths.input_mean if work.lengths_requests else None,
         output_tokens_mean=work.lengths.output_mean if work.lengths_requests else None,
@@ -474,6 +481,7 @@ def _remember(
     if reading.demand_at and not reading.blind and not work.view.pool.rolling_out:
         horizon = horizon_seconds(work.startup, policy)
         ratios, ratio_at = learn_ratio(memory, work.samples, reading.demand_at, horizon, policy)
+    sized = work.correction is not None
     problem_since = (memory.metrics_problem_since or now) if reading.problem is not None else 0.0
     return replace(
         memory,
@@ -491,4 +499,8 @@ def _remember(
         objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
         max_ratios=ratios,
         ratio_at=ratio_at,
+        correction=work.correction if work.correction is not None else memory.correction,
+        proven_rps=work.proven_rps if sized else memory.proven_rps,
+        trim=work.trim if sized else memory.trim,
+        trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )

@@ -158,9 +158,8 @@ def _choose(
         return _nothing(allowed, present, unfit, invalid, bool(intent.gpu_types))
     unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
     best = min(options, key=lambda option: _rank(option, not unpriced))
-    for option in sorted(options, key=lambda option: option.label):
-        if option is not best:
-            rejected.append(Rejected(option.label, _compare(option, best)))
+    others = sorted((option for option in options if option is not best), key=lambda option: option.label)
+    rejected.extend(Rejected(option.label, _compare(option, best)) for option in others)
     message = ""
     reason = ConditionReason.PLACED
     if unpriced:

@@ -253,45 +253,57 @@ def _pod(
             sums.upper += _lost(mark)
             old, carry_lower, carry_upper, aborted_before = _ZEROS, 0.0, 0.0, 0.0
             rebased = False
+    scraped_at = now.scraped_at
     sums.pods += 1
-    sums.ends += now.scraped_at
-    sums.seconds += max(_LEAST_SECONDS, now.scraped_at - started)
-    sums.newest = max(sums.newest, now.scraped_at)
+    sums.ends += scraped_at
+    sums.seconds += max(_LEAST_SECONDS, scraped_at - started)
+    sums.newest = max(sums.newest, scraped_at)
     got_first = _delta(first, old[FIRST])
     ended = _delta(finished, old[FINISHED])
     rejected = _delta(now.rejected, old[REJECTED])
     sums.first += got_first
     sums.finished += ended
     sums.rejected += rejected
-    sums.arrived += max(0.0, got_first + rejected + waiting - (old[WAITING] or 0.0))
+    arrived = got_first + rejected + waiting - (old[WAITING] or 0.0)
+    if arrived > 0.0:
+        sums.arrived += arrived
     in_flight = running + waiting
-    aborted = max(0.0, (first or 0.0) - (finished or 0.0) - running) if first is not None else 0.0
+    aborted = 0.0
+    if first is not None and finished is not None and first - finished > running:
+        aborted = first - finished - running
     if objective is None:
         return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, 0.0, 0.0, aborted))
     late = slow = late_end = 0.0
     unknown = rebased
     if objective.ttft_seconds is not None:
         unknown |= now.ttft_within is None
-        late = max(0.0, got_first - _delta(now.ttft_within, old[TTFT_OK]))
+        late = got_first - _delta(now.ttft_within, old[TTFT_OK])
+        late = late if late > 0.0 else 0.0
     if objective.tpot_seconds is not None:
         unknown |= now.tpot_within is None
-        slow = min(ended, max(0.0, ended - _delta(now.tpot_within, old[TPOT_OK])))
+        slow = _missed(ended, now.tpot_within, old[TPOT_OK])
     if objective.e2e_seconds is not None:
         unknown |= now.e2e_within is None
-        late_end = min(ended, max(0.0, ended - _delta(now.e2e_within, old[E2E_OK])))
+        late_end = _missed(ended, now.e2e_within, old[E2E_OK])
     if unknown:
         # Counted against another threshold, or not at all: anything between none and all was good.
         sums.upper += ended
         return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, in_flight, 0.0, aborted))
     result = bounds(
-        Window(ended, late, slow, late_end, in_flight, max(0.0, aborted - aborted_before)), carry_lower, carry_upper
+        Window(ended, late, slow, late_end, in_flight, aborted - aborted_before if aborted > aborted_before else 0.0),
+        carry_lower,
+        carry_upper,
     )
     sums.ttft_misses += late
     sums.tpot_misses += slow
     sums.e2e_misses += late_end
-    slack = error * ended
-    sums.lower += max(0.0, result.lower - slack)
-    sums.upper += min(ended, result.upper + slack)
+    if error > 0.0:
+        slack = error * ended
+        sums.lower += max(0.0, result.lower - slack)
+        sums.upper += min(ended, result.upper + slack)
+    else:
+        sums.lower += result.lower
+        sums.upper += result.upper
     return PodMark(
         pod=now.pod,
         scraped_at=now.scraped_at,
@@ -327,6 +339,12 @@ def _delta(value: float | None, before: float | None) -> float:
     if value is None or before is None:
         return 0.0
     return value - before if value >= before else value
+
+
+def _missed(ended: float, within: float | None, before: float | None) -> float:
+    """Of `ended` requests, those that were not within the objective."""
+    missed = ended - _delta(within, before)
+    return 0.0 if missed < 0.0 else ended if missed > ended else missed
 
 
 def _router(
