@@ -147,7 +147,9 @@ class Reflector(Generic[R]):
             self.last_activity = time.monotonic()
             await asyncio.sleep(0)
         for ghost in known - present:
-            self._put(ghost, None)
+            # A list from before an object says nothing of it (a lagging server, or a write of our own meanwhile).
+            if self._store[ghost].version <= int(version or 0):
+                self._put(ghost, None)
         self._listed.add(namespace)
         return version
 
