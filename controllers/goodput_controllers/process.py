@@ -12,7 +12,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -270,8 +270,10 @@ class Operator:
         await asyncio.Event().wait()
 
 
-async def run_operator(settings: Settings) -> None:
+async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] | None = None) -> None:
     """The whole process over a real cluster, until SIGTERM or SIGINT.
+
+    `layer` wraps the API that all parts use (kopf, which only reads, has its own way to the server).
 
     Raises:
         kubernetes.config.ConfigException: there is no cluster to talk to.
@@ -284,7 +286,7 @@ async def run_operator(settings: Settings) -> None:
     telemetry = PrometheusTelemetry(
         PrometheusSettings(settings.prometheus_url, settings.prometheus_token_file, settings.prometheus_ca_file)
     )
-    operator = Operator(settings, client, telemetry, metrics)
+    operator = Operator(settings, layer(client) if layer is not None else client, telemetry, metrics)
     runner = await server.serve(
         settings.listen_host,
         settings.listen_port,
