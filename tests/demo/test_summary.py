@@ -55,8 +55,9 @@ def run(replay_seconds: float = 900.0, met: int = 97, bounds: tuple[float, float
         attainment_operator=bounds,
         price_per_gpu_hour=2.0,
         seconds_to_first_ready=60.0,
-        api_writes_last_steady_minutes=0,
+        steady_writes={},
         speed=1.0,
+        cpu_wait_share=0.1,
     )
 
 
@@ -76,6 +77,7 @@ def test_the_summary_has_every_key_and_the_right_figures() -> None:
         {"t": 200.0, "desired": 2, "ready": 2, "starting": 0, "terminating": 0},
         {"t": 500.0, "desired": 1, "ready": 1, "starting": 0, "terminating": 0},
     ]
+    assert summary["api_writes_last_steady_minutes"] == 0
     assert is_valid(summary)
     assert not [check for check in checks(summary) if not check.passed]
 

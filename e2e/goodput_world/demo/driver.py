@@ -114,7 +114,9 @@ class Demo:
             self._say(f"  {name:<32} {_shown(summary[name])}")
         for name in ("replicas_max", "replica_hours", "gpu_hours", "static_peak_gpu_hours", "cost", "scale_events"):
             self._say(f"  {name:<32} {_shown(summary[name])}")
-        for name in ("seconds_to_first_ready", "api_writes_last_steady_minutes", "replayer_lateness_p99_seconds"):
+        for name in ("seconds_to_first_ready", "api_writes_last_steady_minutes"):
+            self._say(f"  {name:<32} {_shown(summary[name])}")
+        for name in ("replayer_lateness_p99_seconds", "cpu_wait_share"):
             self._say(f"  {name:<32} {_shown(summary[name])}")
         self._say("")
         results = checks(summary)

@@ -14,6 +14,7 @@ from goodput_world.cluster import REPOSITORY
 from goodput_world.demo.counters import OperatorCount, OperatorCounters
 from goodput_world.demo.environment import Environment
 from goodput_world.demo.fleet import FleetReader
+from goodput_world.demo.machine import cpu_wait
 from goodput_world.demo.objects import DemoObjects
 from goodput_world.demo.settings import DemoSettings
 from goodput_world.demo.steady import writes_in_last_steady_minutes
@@ -47,6 +48,7 @@ class Measurement:
         self._fleet = FleetReader(place.cluster.api, settings.namespace, name)
         self._rates = Rates()
         self._replicas: list[int] = []
+        self._cpu_wait_share: float | None = None
         self._counters = (
             OperatorCounters(place.prometheus_url, settings.namespace, name) if place.prometheus_url else None
         )
@@ -94,10 +96,11 @@ class Measurement:
             attainment_operator=None if after is None else after.since(before or OperatorCount(0.0, 0.0, 0.0)).bounds(),
             price_per_gpu_hour=self._objects.price_per_gpu_hour,
             seconds_to_first_ready=seconds_to_first_ready,
-            api_writes_last_steady_minutes=(
+            steady_writes=(
                 None if audit is None else writes_in_last_steady_minutes(audit, resizes, start_epoch, end_epoch)
             ),
             speed=self._place.speed,
+            cpu_wait_share=self._cpu_wait_share,
         )
 
     async def _replay(self, url: str, display: Display) -> None:
@@ -105,6 +108,7 @@ class Measurement:
         folder = self._settings.directory
         process = Process("replayer", self._command(url), log_path=folder / "replay.log", env=_environment())
         progress = ProgressReader(folder)
+        waited_before = cpu_wait()
         process.start()
         try:
             while process.running:
@@ -115,6 +119,9 @@ class Measurement:
                 await asyncio.sleep(0.5)
         finally:
             await process.stop(grace_seconds=10.0)
+        waited = cpu_wait()
+        if waited is not None and waited_before is not None:
+            self._cpu_wait_share = waited.share_since(waited_before)
         if process.returncode not in (0, 2):  # 2: late, which the summary says
             raise WorldError(f"the replayer ended with status {process.returncode}:\n{process.tail()}")
 

@@ -41,7 +41,11 @@ class StaticPeak:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything measured in one demo. Instants are Unix seconds; counting runs from start to end."""
+    """Everything measured in one demo. Instants are Unix seconds; counting runs from start to end.
+
+    `steady_writes` are the operator's in the last two minutes without a change, by kind; `cpu_wait_share` is the share
+    of the time in which something waited for a processor of this machine.
+    """
 
     replay: ReplaySummary
     replay_seconds: float
@@ -53,8 +57,9 @@ class Run:
     attainment_operator: tuple[float, float] | None
     price_per_gpu_hour: float | None
     seconds_to_first_ready: float
-    api_writes_last_steady_minutes: int | None
+    steady_writes: dict[str, int] | None
     speed: float
+    cpu_wait_share: float | None
 
 
 def _timeline_row(state: FleetState, start_epoch: float) -> dict[str, Any]:
@@ -106,9 +111,11 @@ def summarise_run(run: Run) -> dict[str, Any]:
             for resize in resizes
         ],
         "seconds_to_first_ready": run.seconds_to_first_ready,
-        "api_writes_last_steady_minutes": run.api_writes_last_steady_minutes,
+        "api_writes_last_steady_minutes": None if run.steady_writes is None else sum(run.steady_writes.values()),
+        "api_writes_last_steady_by_kind": run.steady_writes,
         "replayer_lateness_p99_seconds": run.replay.lateness_p99_seconds,
         "speed": run.speed,
+        "cpu_wait_share": run.cpu_wait_share,
         "latency": {key: value for key, value in asdict(run.replay).items() if key.startswith(("ttft_", "tpot_"))},
     }
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import json
-import os
 import resource
 import signal
 import sys
@@ -57,15 +55,6 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _go_first() -> None:
-    """Ask for more than an equal share of the processor: the users of a fleet do not wait for its servers' cores.
-
-    Where that is not allowed the replay runs on, and its lateness tells.
-    """
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)) - 10)
-
-
 async def _run(replay: Replay) -> ReplaySummary | None:
     """The summary, or None when a signal stopped the replay (its records are written all the same)."""
     task = asyncio.create_task(replay.run())
@@ -93,7 +82,6 @@ def main(argv: list[str] | None = None) -> int:
         grace_seconds=arguments.grace,
     )
     _raise_file_limit()
-    _go_first()
     # What lives for the whole run need not be looked at by every collection in it.
     gc.collect()
     gc.freeze()
