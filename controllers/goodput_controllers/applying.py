@@ -168,7 +168,10 @@ class Applier:
                 metadata = {**manifest["metadata"], "resourceVersion": str(record.version)}
                 manifest = {**manifest, "metadata": metadata}
         else:
-            await self._refuse_foreign(resource, key, manifest)
+            found = await self._ours(resource, key, manifest)
+            if found and guard:
+                # Decided as if nothing ran, from an old list or before its event came: replicas would fall.
+                raise Conflict(f"{resource.kind} {key} exists already")
         async with self.limit:
             self._check_leading()
             try:
@@ -179,18 +182,23 @@ class Applier:
         self.cluster.owned[resource.plural].assume(answer)
         return True
 
-    async def _refuse_foreign(self, resource: Resource, key: Key, manifest: Object) -> None:
-        """A forced apply would take over an object that somebody else made: look first."""
+    async def _ours(self, resource: Resource, key: Key, manifest: Object) -> bool:
+        """Whether it exists already. A forced apply would take over what somebody else made: look first.
+
+        Raises:
+            NameTaken, StillThere: it is not ours, or no longer.
+        """
         try:
             found = await self.api.get(resource, key.namespace, key.name)
         except NotFound:
-            return
+            return False
         ours = manifest["metadata"]["ownerReferences"][0]["uid"]
         owners = {owner.get("uid"): owner.get("kind") for owner in found["metadata"].get("ownerReferences") or ()}
-        if ours in owners:
+        deleting = "deletionTimestamp" in found["metadata"]
+        if ours in owners and not deleting:
             self.cluster.owned[resource.plural].assume(found)
-            return
-        if "Model" in owners.values():
+            return True
+        if deleting or "Model" in owners.values():
             raise StillThere(f"{resource.kind} {key.name} of a former Model of this name is still being deleted")
         raise NameTaken(
             f"{resource.kind} {key.name} exists in this namespace and is not Goodput's: delete or rename it, or "
