@@ -103,14 +103,28 @@ async def world() -> AsyncIterator[World]:
         yield running
 
 
+# A fixture that runs on the loop cannot ask for another one there: these two, which do not, choose before.
+@pytest.fixture(scope="session")
+def _embedded(request: pytest.FixtureRequest) -> World | None:
+    """The embedded world, None with a cluster that exists."""
+    embedded: World | None = None if _EXISTING else request.getfixturevalue("world")
+    return embedded
+
+
+@pytest.fixture(scope="session")
+def _anywhere(request: pytest.FixtureRequest) -> Cluster:
+    """Where namespaces are made: the embedded world, with or without Goodput, or the cluster that exists."""
+    found: Cluster = request.getfixturevalue("cluster" if _EXISTING else "world")
+    return found
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(_embedded: World | None) -> AsyncIterator[Cluster]:
     """Any cluster with Goodput's CRDs and chart: the embedded world, or the one that KUBECONFIG names."""
-    if not _EXISTING:
-        world: World = request.getfixturevalue("world")
-        await world.install_crds()
-        await world.install_operator()
-        yield world
+    if _embedded is not None:
+        await _embedded.install_crds()
+        await _embedded.install_operator()
+        yield _embedded
         return
     async with ExistingCluster() as existing:
         await existing.install_crds()
@@ -119,9 +133,9 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def namespace(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+async def namespace(request: pytest.FixtureRequest, _anywhere: Cluster) -> AsyncIterator[str]:
     """A fresh namespace that enforces restricted Pod Security; deleted afterwards, without waiting."""
-    where: Cluster = request.getfixturevalue("cluster" if _EXISTING else "world")
+    where = _anywhere
     name = _namespace_name(request.node.name)
     await where.create_namespace(name)
     yield name
