@@ -92,26 +92,25 @@ def registry(world: World, connection: Connection) -> kopf.OperatorRegistry:
     def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(server=connection.server, aiohttp_session=connection.session)
 
-    def serve(resource: Resource, kept: Kept[Any], *, keep_last: bool = False) -> None:
+    def serve(resource: Resource, kept: Kept[Any]) -> None:
         @kopf.on.event(
             resource.group, resource.version, resource.plural, id=f"see-{resource.plural}", registry=handlers
         )
         async def see(event: Any, **_: Any) -> None:
-            take(world, kept, event["type"], dict(event["object"]), keep_last=keep_last)
+            take(world, kept, event["type"], dict(event["object"]))
 
     serve(MODELS, world.models)
-    # What uses an SLO or a GPUType that goes serves on by the last one seen.
-    serve(SLOS, world.slos, keep_last=True)
+    serve(SLOS, world.slos)
     serve(GPU_TYPES, world.gpu_types)
     return handlers
 
 
-def take(world: World, kept: Kept[Any], kind: str | None, manifest: dict[str, Any], *, keep_last: bool) -> None:
+def take(world: World, kept: Kept[Any], kind: str | None, manifest: dict[str, Any]) -> None:
     """Store one object; wake the loop unless only its status changed."""
     key = key_of(manifest)
     before = kept.get(key)
     if kind == "DELETED":
-        kept.remove(key, keep_last=keep_last)
+        kept.remove(key)
         world.touched()
         return
     if kept.put(manifest):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import click
 from kubernetes.config import ConfigException
@@ -19,6 +22,17 @@ from goodput_controllers.process import run_operator
 def _listed(values: tuple[str, ...]) -> tuple[str, ...]:
     """Repeated flags, or one variable with commas."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _peers(text: str) -> tuple[Mapping[str, Any], ...]:
+    """Raises click.BadParameter for anything but a JSON list of objects."""
+    try:
+        peers = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint="--metrics-from") from error
+    if not isinstance(peers, list) or not all(isinstance(peer, dict) and peer for peer in peers):
+        raise click.BadParameter(f"{text} is not a list of NetworkPolicyPeers", param_hint="--metrics-from")
+    return tuple(peers)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GOODPUT", "max_content_width": 120, "show_default": True})
@@ -48,6 +62,11 @@ def _listed(values: tuple[str, ...]) -> tuple[str, ...]:
     multiple=True,
     envvar="GOODPUT_ALLOWED_IMAGES",
     help="Pattern of engine images that Models may name; repeatable. None: any.",
+)
+@click.option(
+    "--metrics-from",
+    default="[]",
+    help="JSON list of NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.",
 )
 @click.option(
     "--namespace",
@@ -96,7 +115,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     """Settings from the values of the flags above.
 
     Raises:
-        click.BadParameter: --listen is no HOST:PORT.
+        click.BadParameter: --listen is no HOST:PORT, --metrics-from no list of peers.
     """
     values = dict(given)
     listen = str(values.pop("listen"))
@@ -109,6 +128,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     values.pop("log_format", None)
     values["default_mode"] = ScalingMode(str(values["default_mode"]))
     values["allowed_images"] = _listed(values["allowed_images"])  # type: ignore[arg-type]
+    values["metrics_from"] = _peers(str(values["metrics_from"]))
     values["namespaces"] = _listed(values["namespaces"])  # type: ignore[arg-type]
     values["lease_namespace"] = values["lease_namespace"] or own_namespace()
     values["identity"] = values["identity"] or socket.gethostname()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from goodput.adapters.kinds import DEPLOYMENTS
 from goodput.adapters.records import DeploymentRecord, OwnPod
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.api import Model
@@ -42,6 +43,7 @@ class Observer:
     def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
         """Every Model that was ever valid."""
         served_names = self._served_names()
+        deleted = frozenset(key.name for key in self.world.gpu_types.deleted_keys())
         type_names = frozenset(gpu.name for gpu in types)
         found: dict[Key, ModelIntent] = {}
         for entry in self.world.models.entries():
@@ -54,6 +56,7 @@ class Observer:
                     served_names=served_names.get(entry.key.namespace, {}),
                     config_map_text=self.config_maps.text,
                     pods=tuple(self.world.pods_of(entry.key)),
+                    deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
                     apply_problems=self.apply_problems.get(entry.key, ()),
                 ),
             )
@@ -62,7 +65,23 @@ class Observer:
         return found
 
     def gpu_types(self) -> tuple[GpuType, ...]:
-        return gpu_types_of(built_in_gpu_types(), self.world.gpu_types.entries())
+        """Built-in types, those of GPUType objects, and deleted ones on which something still runs."""
+        entries = list(self.world.gpu_types.entries())
+        deleted = self.world.gpu_types.deleted_keys()
+        if deleted:
+            in_use = {record.placement.gpu_type for record in self._engines() if record.placement is not None}
+            for key in deleted:
+                entry = self.world.gpu_types.get(key)
+                if key.name in in_use and entry is not None:
+                    entries.append(entry)
+                else:
+                    self.world.gpu_types.forget_deleted(key)
+        return gpu_types_of(built_in_gpu_types(), entries)
+
+    def _engines(self) -> Iterator[DeploymentRecord]:
+        for record in self.cluster.owned[DEPLOYMENTS.plural].values():
+            if isinstance(record, DeploymentRecord):
+                yield record
 
     def supply(self, types: tuple[GpuType, ...]) -> tuple[GpuSupply, ...]:
         nodes = list(self.cluster.nodes.values())
@@ -170,6 +189,14 @@ class Observer:
         if entry.value is None:
             return None
         return self.world.slos.get(Key(entry.value.slo_namespace, entry.value.spec.slo.name))
+
+    def _deleted_gpu_type(self, model: Key, deleted: frozenset[str]) -> str:
+        """The type that this Model runs on, if its GPUType was deleted meanwhile."""
+        if not deleted:
+            return ""
+        record = self.cluster.deployment(Key(model.namespace, names.engine(model.name)))
+        placement = record.placement if record is not None else None
+        return placement.gpu_type if placement is not None and placement.gpu_type in deleted else ""
 
     def _served_names(self) -> dict[str, dict[str, Key]]:
         """By namespace: who serves a name. Of several, the one that was there first keeps it."""

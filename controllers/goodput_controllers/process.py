@@ -236,7 +236,7 @@ class Operator:
             for namespace in self._namespaces(resource):
                 async for page, _ in self.api.pages(resource, namespace):
                     items += page
-            if kept.replace_all(items, keep_last=resource is SLOS):
+            if kept.replace_all(items):
                 self.world.touched()
 
     def _namespaces(self, resource: Resource) -> tuple[str | None, ...]:

@@ -130,11 +130,10 @@ class Reconciler:
         render = self._render(view, plan)
         if render is not None:
             update = self.applier.settled(render)
-            if update is None:
-                if now < self._backoffs.get(plan.key, _Backoff()).until:
-                    return None
+            if update is not None:
+                self.book.note_update(plan.key, update)
+            elif now >= self._backoffs.get(plan.key, _Backoff()).until:
                 return self._apply(view, plan, render, told, now)
-            self.book.note_update(plan.key, update)
         problems = self._problems(plan.key)
         if told or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
             return self._finish(view, plan, told, now)

@@ -20,8 +20,9 @@ class World:
 
     def __init__(self) -> None:
         self.models: Kept[Model] = Kept(Model)
-        self.slos: Kept[SLO] = Kept(SLO)
-        self.gpu_types: Kept[GPUType] = Kept(GPUType)
+        # What uses an SLO or a GPUType that goes serves on by the last one seen.
+        self.slos: Kept[SLO] = Kept(SLO, keep_last=True)
+        self.gpu_types: Kept[GPUType] = Kept(GPUType, keep_last=True)
         self.dirty = asyncio.Event()
         self._pods: dict[Key, dict[Key, OwnPod]] = defaultdict(dict)
         # node -> resource -> GPUs requested by pods that have not ended

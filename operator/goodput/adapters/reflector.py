@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 RELIST_SECONDS = 900.0
 FIRST_BACKOFF_SECONDS = 0.5
 LAST_BACKOFF_SECONDS = 15.0
+RECONNECT_SECONDS = 0.1
 # Yield to other tasks after so many events of one burst: about 15 ms.
 EVENTS_BETWEEN_YIELDS = 200
 
@@ -121,6 +122,7 @@ class Reflector(Generic[R]):
                 await self._watch(namespace, version)
             except Expired:
                 log.info("history of %s is gone, listing again", self.resource.plural)
+                await asyncio.sleep(RECONNECT_SECONDS)
             except NotFound as error:
                 self._note(error, absent=self._optional)
                 # An optional kind may be installed later.
@@ -175,7 +177,10 @@ class Reflector(Generic[R]):
                 self.problem = str(error)
                 pause = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures, 8))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            self.last_activity = time.monotonic() if not self.problem else self.last_activity
+            else:
+                # The server ends a watch now and then. One that it ends at once must not become a storm.
+                self.last_activity = time.monotonic()
+                await asyncio.sleep(RECONNECT_SECONDS)
 
     def _handle(self, event: dict[str, Any]) -> None:
         self.events += 1
@@ -195,7 +200,13 @@ class Reflector(Generic[R]):
         before = self._store.get(key)
         if before is not None and before.version >= version_of(manifest):
             return key
-        self._put(key, self._keep(manifest))
+        try:
+            after = self._keep(manifest)
+        except Exception:
+            # One object that nobody foresaw must not stop all others from being seen.
+            log.exception("%s %s cannot be read", self.resource.kind, key)
+            after = None
+        self._put(key, after)
         return key
 
     def _put(self, key: Key, after: R | None) -> None:

@@ -29,10 +29,14 @@ class Entry(Generic[T]):
 
 
 class Kept(Generic[T]):
-    """All objects of one of our kinds. A deleted one can be kept while something still depends on it."""
+    """All objects of one of our kinds. An object that is being deleted counts as gone.
 
-    def __init__(self, kind: type[T]) -> None:
+    With `keep_last` the last value of one that is gone stays, marked as deleted: something may depend on it.
+    """
+
+    def __init__(self, kind: type[T], *, keep_last: bool = False) -> None:
         self._kind = kind
+        self._keep_last = keep_last
         self._entries: dict[Key, Entry[T]] = {}
         self.last_activity = time.monotonic()
         self.synced = False
@@ -45,6 +49,10 @@ class Kept(Generic[T]):
         before = self._entries.get(key)
         if before is not None and not before.deleted and before.version >= version:
             return False
+        if manifest["metadata"].get("deletionTimestamp"):
+            # Whoever deletes it waits for its children to go: nothing may bring them back.
+            self.remove(key)
+            return before is not None and not before.deleted
         value: T | None
         error: InvalidObject | None = None
         try:
@@ -57,11 +65,11 @@ class Kept(Generic[T]):
         self._entries[key] = Entry(key, metadata["uid"], version, int(metadata.get("generation") or 0), value, error)
         return True
 
-    def remove(self, key: Key, *, keep_last: bool = False) -> None:
-        """Take note of a deletion; with `keep_last` the last value stays, marked as deleted."""
+    def remove(self, key: Key) -> None:
+        """Take note of a deletion."""
         self.last_activity = time.monotonic()
         entry = self._entries.pop(key, None)
-        if entry is not None and keep_last and entry.value is not None:
+        if entry is not None and self._keep_last and entry.value is not None:
             self._entries[key] = Entry(
                 key, entry.uid, entry.version, entry.generation, entry.value, entry.error, deleted=True
             )
@@ -71,14 +79,14 @@ class Kept(Generic[T]):
         if key not in self._entries:
             self._entries[key] = Entry(key, "", 0, 0, value, deleted=True)
 
-    def replace_all(self, manifests: list[dict[str, Any]], *, keep_last: bool = False) -> bool:
+    def replace_all(self, manifests: list[dict[str, Any]]) -> bool:
         """Compare with a fresh list; True if something differed."""
         present = {key_of(manifest) for manifest in manifests}
         changed = False
         for manifest in manifests:
             changed |= self.put(manifest)
         for key in [key for key, entry in self._entries.items() if key not in present and not entry.deleted]:
-            self.remove(key, keep_last=keep_last)
+            self.remove(key)
             changed = True
         self.synced = True
         return changed
@@ -100,6 +108,7 @@ class Kept(Generic[T]):
             del self._entries[key]
 
     def deleted_keys(self) -> list[Key]:
+        """Objects that are gone and whose last value is kept."""
         return [key for key, entry in self._entries.items() if entry.deleted]
 
     def __len__(self) -> int:

@@ -34,6 +34,8 @@ class Surroundings:
     served_names: Mapping[str, Key]
     config_map_text: ConfigMapText
     pods: tuple[OwnPod, ...] = ()
+    # Type that the Model runs on although its GPUType was deleted ('' if not so).
+    deleted_gpu_type: str = ""
     # Problems that the last write found.
     apply_problems: tuple[Problem, ...] = ()
 
@@ -175,6 +177,15 @@ def _architecture(model: Model, around: Surroundings, problems: list[Problem]) -
 
 
 def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]) -> None:
+    if around.deleted_gpu_type:
+        problems.append(
+            _unplaced(
+                ConditionReason.GPU_TYPE_NOT_FOUND,
+                f"GPUType {around.deleted_gpu_type} was deleted; serving on by the last one seen: create it again, or "
+                "name another in spec.gpuTypes",
+                fatal=False,
+            )
+        )
     unknown = sorted(set(model.spec.gpu_types) - around.gpu_types)
     if unknown:
         problems.append(

@@ -19,6 +19,7 @@ def render_settings(settings: Settings, *, pod_monitor: bool) -> RenderSettings:
         scrape_seconds=max(1, round(settings.scrape_seconds)),
         pod_monitor=pod_monitor,
         router_replicas=settings.router_replicas,
+        metrics_from=settings.metrics_from,
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from goodput.domain.intent import ScalingMode
 
@@ -27,6 +29,8 @@ class Settings:
     router_replicas: int = 2
     # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any.
     allowed_images: tuple[str, ...] = ()
+    # NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.
+    metrics_from: tuple[Mapping[str, Any], ...] = ()
     # Namespaces that are served. Empty: all.
     namespaces: tuple[str, ...] = ()
     max_gpus_per_namespace: int | None = None
