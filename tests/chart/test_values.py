@@ -35,7 +35,8 @@ def test_the_defaults_are_valid_and_the_schema_is_a_schema() -> None:
 
 def test_every_object_of_the_schema_is_closed() -> None:
     """A misspelt value is an error everywhere but where Kubernetes' own maps begin."""
-    free = {"global", "affinity", "requests", "limits", "tolerations[]"}
+    kubernetes = {"affinity", "requests", "limits", "tolerations[]", "namespaceSelector", "podSelector", "ipBlock"}
+    free = {"global", *kubernetes}
 
     def walk(schema: dict[str, Any], name: str) -> list[str]:
         is_open = schema.get("type") == "object" and schema.get("additionalProperties") is None
@@ -81,6 +82,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"limits": {"gpusPerNamespace": 0}}, "limits.gpusPerNamespace"),
     ({"limits": {"costPerHourPerNamespace": "12 EUR"}}, "limits.costPerHourPerNamespace"),
     ({"allowedImages": ["a,b"]}, "allowedImages"),
+    ({"metricsFrom": [{}]}, "metricsFrom.0"),
+    ({"metricsFrom": [{"podselector": {}}]}, "podselector"),
     ({"watchNamespaces": ["Team_A"]}, "watchNamespaces"),
     ({"logFormat": "text"}, "logFormat"),
     ({"priorityClass": {"create": True, "name": ""}}, "priorityClass.name"),
