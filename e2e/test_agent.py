@@ -13,6 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from goodput_world.agent.config import NodeConfig
+from goodput_world.agent.kubeapi import Api, load_kubeconfig
+from goodput_world.agent.seeder import Seeder, bare_pods
 from goodput_world.world import World
 
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -662,6 +665,33 @@ async def test_a_mounted_config_map_is_refreshed_and_service_names_appear(node: 
         return (await node.execute("p", "python3", "-c", code)) == (0, "web\n")
 
     await node.world.wait_for(resolves, what="the new name", timeout_seconds=10)
+
+
+async def test_the_seeder_makes_nodes_and_pods_that_look_alive(node: Node) -> None:
+    """Nodes Ready with a Lease, pods Running and Ready, without a process."""
+    nodes = [NodeConfig(f"seed-{number}", gpus=8, gpu_type="l40s", virtual=True) for number in range(3)]
+    endpoint = load_kubeconfig(node.world.kubeconfig)
+    async with Api(endpoint) as api:
+        seeder = Seeder(api, nodes, "127.250.0.0/16")
+        try:
+            assert await seeder.create_nodes() == 3
+            assert await seeder.create_pods(bare_pods(node.namespace, 20, nodes, gpu_every=2)) == 20
+            assert await seeder.mark_ready("app=seeded") == 20
+            assert await seeder.mark_ready("app=seeded") == 0
+            pods = await node.world.list_objects("pods", namespace=node.namespace)
+            assert {(p["status"]["phase"], condition(p, "Ready")) for p in pods} == {("Running", "True")}
+            assert len({p["status"]["podIP"] for p in pods}) == 20
+            for each in nodes:
+                found = await node.world.get("node", each.name)
+                assert condition(found, "Ready") == "True"
+                assert found["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+                await node.world.get("lease", each.name, namespace="kube-node-lease")
+        finally:
+            for each in nodes:
+                await node.world.kubectl("delete", "node", each.name, "--ignore-not-found")
+            await node.world.kubectl(
+                "delete", "pods", "-n", node.namespace, "-l", "app=seeded", "--grace-period=0", "--force"
+            )
 
 
 async def test_containers_die_with_the_agent_and_come_back_with_it(node: Node) -> None:

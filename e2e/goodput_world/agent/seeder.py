@@ -172,7 +172,13 @@ def bare_pods(namespace: str, count: int, nodes: Sequence[NodeConfig], gpu_every
     for number in range(count):
         node = nodes[number % len(nodes)]
         limits = {node.gpu_resource: "1"} if gpu_every and number % gpu_every == 0 and node.gpus else {}
-        container = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
+        security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        container = {
+            "name": "main",
+            "image": "busybox",
+            "resources": {"limits": limits},
+            "securityContext": security,
+        }
         made.append(
             {
                 "apiVersion": "v1",
@@ -182,6 +188,7 @@ def bare_pods(namespace: str, count: int, nodes: Sequence[NodeConfig], gpu_every
                     "nodeName": node.name,
                     "automountServiceAccountToken": False,
                     "terminationGracePeriodSeconds": 0,
+                    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [container],
                 },

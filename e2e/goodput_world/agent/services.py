@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from goodput_world.agent.splice import Downstream, Side
+from goodput_world.agent.splice import CHUNK_BYTES, Downstream, Side
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,7 @@ class ServiceProxy:
     _cache: dict[tuple[str, int], list[Backend]] = field(default_factory=dict)
     _dialling: set[asyncio.Task[None]] = field(default_factory=set)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(CHUNK_BYTES)))
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -207,7 +208,11 @@ class ServiceProxy:
 
         async def bind(port: int) -> asyncio.Server:
             return await loop.create_server(
-                lambda: Downstream(dial, self._dialling), address[0], port, backlog=_BACKLOG, reuse_address=True
+                lambda: Downstream(dial, self._dialling, self._buffer),
+                address[0],
+                port,
+                backlog=_BACKLOG,
+                reuse_address=True,
             )
 
         try:
@@ -254,7 +259,9 @@ class ServiceProxy:
             self.connected(own)  # before the pod can ask who that is
             try:
                 await loop.sock_connect(sock, target)
-                _, side = await loop.create_connection(lambda: _Upstream(own, self.disconnected), sock=sock)
+                _, side = await loop.create_connection(
+                    lambda: _Upstream(own, self.disconnected, self._buffer), sock=sock
+                )
             except OSError:
                 self.disconnected(own)
                 raise
@@ -274,8 +281,10 @@ class ServiceProxy:
 class _Upstream(Side):
     """The pod's side; tells when its port is free again."""
 
-    def __init__(self, own: tuple[str, int], disconnected: Callable[[tuple[str, int]], None]) -> None:
-        super().__init__()
+    def __init__(
+        self, own: tuple[str, int], disconnected: Callable[[tuple[str, int]], None], buffer: memoryview
+    ) -> None:
+        super().__init__(buffer)
         self._own = own
         self._disconnected = disconnected
 
