@@ -1,0 +1,153 @@
+"""Step time and capacity: against published points, theory and limits."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.perfmodel import (
+    Lengths,
+    Shape,
+    Wall,
+    architecture,
+    built_in_gpu_types,
+    capacity,
+    latency,
+    observed_speed,
+)
+from goodput.perfmodel.lengths import percentile, points
+from goodput.perfmodel.roofline import step_times
+
+CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
+CONVERSATION = Lengths(1155, 211)
+
+
+def arch(name: str = "meta-llama/Llama-3.1-8B") -> Architecture:
+    found = architecture(name)
+    assert found is not None
+    return found
+
+
+def gpu(name: str = "l40s") -> GpuType:
+    return next(each for each in built_in_gpu_types() if each.name == name)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "low", "high"),
+    [(2, 0.62, 0.65), (4, 0.45, 0.48), (8, 0.31, 0.33)],
+)
+def test_bandwidth_use_of_qwen3_32b_on_h100_falls_with_tensor_parallelism(tensor, low, high):
+    """Published effective MBU of a single stream: .62-.65 at TP2, .45-.48 at TP4, .31-.33 at TP8; within 15 % here."""
+    model, device = arch("Qwen/Qwen3-32B"), gpu("h100-sxm")
+    step = step_times(model, device, tensor).decode(1.0, 1000.0)
+    weights = (model.parameters - model.embedding_parameters) * 2.0
+    share = weights / tensor / step / device.memory_bandwidth_bytes_per_second
+    assert low * 0.85 <= share <= high * 1.15
+
+
+def test_a_step_of_a_batch_reads_the_weights_once():
+    """Twice the batch costs far less than twice the step, and exactly its KV reads more."""
+    times = step_times(arch(), gpu())
+    one, many = times.decode(1.0, 1000.0), times.decode(33.0, 1000.0)
+    assert many - one == pytest.approx(32 * (1000 * times.kv_token + times.sequence))
+    assert many < 1.5 * one
+
+
+def test_a_batch_touches_only_the_experts_that_its_tokens_visit():
+    """E * (1 - (1 - k/E)^t) of E experts: one token reads k of them, many read all."""
+    times = step_times(arch("Qwen/Qwen3-30B-A3B"), gpu("h100-sxm"))
+    assert times.reads(1.0) - times.weights == pytest.approx(times.experts * 8 / 128)
+    assert times.reads(1e4) == pytest.approx(times.weights + times.experts)
+
+
+def test_one_l40s_holds_about_three_conversation_requests_a_second():
+    """The prior for the demo's model, before anything was measured: 3 requests/s within 25 %, bound by TPOT."""
+    found = capacity(arch(), gpu(), Shape(), CONVERSATION, CHAT)
+    assert 2.4 < found.rps < 3.9
+    assert found.feasible
+    assert found.at_capacity.good == pytest.approx(0.95, abs=0.005)
+
+
+def test_a_published_wall_is_found():
+    """Qwen3-32B TP2 on H100, 4,000 in and 1,000 out, TTFT 3 s, TPOT 100 ms: KV binds near 70 sequences, 1.25-1.4/s."""
+    lengths = Lengths(4000, 1000, 0.1, 0.1)
+    found = capacity(arch("Qwen/Qwen3-32B"), gpu("h100-sxm"), Shape(tensor_parallel=2), lengths, Objective(
+        ttft_seconds=3.0, tpot_seconds=0.1, e2e_seconds=None))  # fmt: skip
+    assert found.wall is Wall.KV
+    assert 60 <= found.sequences <= 75
+    assert 1.1 <= found.rps <= 1.5
+
+
+def test_few_sequences_allowed_are_a_wall_of_their_own():
+    """max-num-seqs below what time allows bounds the rate by Little's law."""
+    found = capacity(arch(), gpu(), Shape(max_num_seqs=8), CONVERSATION, CHAT)
+    assert found.wall is Wall.SEQUENCES
+    assert found.sequences == pytest.approx(8.0, rel=0.01)
+
+
+def test_an_objective_below_the_bare_prefill_time_is_infeasible_but_still_sized():
+    """TTFT of 20 ms: no number of replicas helps; the capacity is that for the objectives that can be met."""
+    found = capacity(arch(), gpu(), Shape(), CONVERSATION, replace(CHAT, ttft_seconds=0.02))
+    assert not found.feasible
+    assert found.idle.ttft_misses > 0.9
+    assert found.rps > 0.5
+
+
+def test_an_objective_below_one_step_is_infeasible():
+    """TPOT of 10 ms on a GPU that needs over 20 ms to read the weights."""
+    assert not capacity(arch(), gpu(), Shape(), CONVERSATION, replace(CHAT, tpot_seconds=0.01)).feasible
+
+
+def test_latency_grows_to_a_cliff():
+    """Misses rise with the rate; beyond what the replica can do everything misses."""
+    seen = [latency(arch(), gpu(), Shape(), CONVERSATION, CHAT, rps=rate).good for rate in (0.5, 1.5, 2.5, 3.5, 20.0)]
+    assert seen == sorted(seen, reverse=True)
+    assert seen[0] > 0.98
+    assert seen[-1] == 0.0
+
+
+def test_the_speed_of_decode_is_read_back_from_inter_token_times():
+    """Step times 20 % longer than believed give a speed of 1/1.2, at any batch and rate."""
+    for batch, rps in ((5.0, 0.5), (20.0, 2.0)):
+        believed = latency(arch(), gpu(), Shape(), CONVERSATION, CHAT, rps=rps)
+        found = observed_speed(
+            arch(), gpu(), Shape(), CONVERSATION, batch=believed.batch, rps=rps, itl_seconds=believed.tpot_mean_seconds
+        )
+        assert found == pytest.approx(1.0, rel=0.02)
+        slower = observed_speed(
+            arch(), gpu(), Shape(), CONVERSATION, batch=batch, rps=rps, itl_seconds=1.2 * believed.tpot_mean_seconds
+        )
+        same = observed_speed(
+            arch(), gpu(), Shape(), CONVERSATION, batch=batch, rps=rps, itl_seconds=believed.tpot_mean_seconds
+        )
+        assert slower == pytest.approx(same / 1.2)
+
+
+def test_points_have_the_mean_and_rise():
+    """The quantised distribution keeps its mean; percentiles order as they should."""
+    found = points(1000.0, 0.9)
+    assert sum(found) / len(found) == pytest.approx(1000.0)
+    assert list(found) == sorted(found)
+    assert percentile(1000.0, 0.9, 0.5) < 1000.0 < percentile(1000.0, 0.9, 0.95)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    prompt=st.floats(50, 8000),
+    output=st.floats(5, 1500),
+    ttft=st.floats(0.1, 5.0),
+    tpot=st.floats(0.02, 0.2),
+    speed=st.floats(0.5, 2.0),
+)
+def test_more_speed_or_looser_objectives_never_cost_capacity(prompt, output, ttft, tpot, speed):
+    """Capacity is positive, and rises with speed where the objective can be met at all."""
+    lengths = Lengths(prompt, output)
+    objective = Objective(ttft_seconds=ttft, tpot_seconds=tpot, e2e_seconds=None)
+    found = capacity(arch(), gpu(), Shape(), lengths, objective, correction=speed)
+    assert found.rps > 0.0
+    faster = capacity(arch(), gpu(), Shape(), lengths, objective, correction=speed * 1.2)
+    if found.feasible:
+        assert faster.feasible
+        assert faster.rps >= found.rps * 0.98
