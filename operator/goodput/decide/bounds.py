@@ -49,6 +49,8 @@ class Bounded:
     replicas: int
     clamp: Clamp = Clamp.NONE
     message: str = ""
+    # A cap that lies below minReplicas, which stands; empty: none does.
+    overruled: str = ""
 
 
 def placed_replicas(pool: PoolView, gpu_type: str) -> int:
@@ -73,13 +75,17 @@ def bound(
     """
     result = Bounded(wanted)
     if wanted < intent.min_replicas:
-        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"minReplicas is {intent.min_replicas}")
+        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"spec.scaling.minReplicas is {intent.min_replicas}")
+    cap = ""
     for limit, clamp, message in _limits(intent, placement, pool, shared, gpus, policy):
         if result.replicas > limit:
             result = Bounded(limit, clamp, f"{message}, {wanted - limit} fewer than wanted")
+            cap = message if clamp is Clamp.MAX_COST else ""
     if result.replicas < intent.min_replicas:
         # minReplicas is a promise of the author: it stands above caps, and its pods may stay Pending.
-        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"minReplicas is {intent.min_replicas}")
+        least = f"spec.scaling.minReplicas is {intent.min_replicas}"
+        overruled = f"{cap}, but {least}, which stands: raise the one or lower the other" if cap else ""
+        result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, least, overruled)
     return result
 
 
@@ -96,7 +102,7 @@ def _limits(
     own_gpus, own_cost = _held(pool, gpus_by_name)
     limits: list[tuple[int, Clamp, str]] = []
     if intent.max_replicas is not None:
-        limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"maxReplicas is {intent.max_replicas}"))
+        limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"spec.scaling.maxReplicas is {intent.max_replicas}"))
     price = placement.price_per_hour
     if price:
         if intent.max_cost_per_hour is not None:
@@ -105,7 +111,7 @@ def _limits(
                 (
                     affordable,
                     Clamp.MAX_COST,
-                    f"maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas at {price:.2f} $/h",
+                    f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas at {price:.2f} $/h",
                 )
             )
         if policy.max_cost_per_hour_per_namespace is not None:

@@ -9,9 +9,10 @@ from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
-from goodput.domain.intent import RoutingMode
+from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import ModelView, PodState, PodView
 from goodput.domain.plan import Figures
+from goodput.perfmodel import Capacity
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 # The order of severity: the first that any failed pod shows is reported.
@@ -33,9 +34,9 @@ class Findings:
     placed: Placed
     decision: Decision
     clamp_message: str
+    overruled: str  # a cap below minReplicas
     figures: Figures
-    feasible: bool
-    idle_good: float  # share of requests that an idle replica serves within the SLO
+    able: Capacity | None  # of one replica
     count: Count
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
 
@@ -161,18 +162,36 @@ def _slo_met(findings: Findings) -> Condition:
             status, reason = _UNKNOWN, ConditionReason.UNDECIDED
     if findings.failing:
         return Condition(kind, _FALSE, ConditionReason.FAILING, f"{findings.failing}; {text}")
-    if not findings.feasible and status is not _TRUE:
-        text = (
-            f"an idle replica is expected to serve {findings.idle_good:.0%} of requests within the SLO, it asks for"
-            f" {wanted:.1%}: more replicas cannot mend that; {text}"
-        )
+    if findings.able is not None and not findings.able.feasible and status is not _TRUE:
+        text = f"{_infeasible(findings.able, objective)}; {text}"
         return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
     capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS)
     if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
-        return Condition(
-            kind, status if status is not _TRUE else _TRUE, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}"
-        )
+        return Condition(kind, status, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}")
+    if findings.overruled:
+        return Condition(kind, status, ConditionReason.CAPPED, f"{findings.overruled}; {text}")
     return Condition(kind, status, reason, text)
+
+
+def _infeasible(able: Capacity, objective: Objective) -> str:
+    """Which objectives even an idle replica misses too often, with their bounds."""
+    idle = able.idle
+    bounds = (
+        ("ttft", objective.ttft_seconds, idle.ttft_misses),
+        ("tpot", objective.tpot_seconds, idle.tpot_misses),
+        ("e2e", objective.e2e_seconds, idle.e2e_misses),
+    )
+    allowed = 1.0 - objective.attainment
+    worst = max(misses for _, _, misses in bounds)
+    missed = ", ".join(
+        f"{name} of {bound * 1000.0:.0f} ms for {misses:.0%}"
+        for name, bound, misses in bounds
+        if bound is not None and (misses > allowed or misses == worst)
+    )
+    return (
+        f"of requests, an idle replica misses {missed}, the SLO allows {allowed:.1%}: more replicas cannot mend that, "
+        "relax it or allow faster GPU types"
+    )
 
 
 def _metrics(findings: Findings) -> Condition:

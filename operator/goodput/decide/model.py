@@ -237,7 +237,7 @@ def _conclude(work: _Work) -> ModelPlan:
     fatal = any(problem.fatal for problem in intent.problems)
     loads = memory.loads
     room_since = 0.0
-    clamp, clamp_message = Clamp.NONE, ""
+    clamp, clamp_message, overruled = Clamp.NONE, "", ""
     surge = surge_before
     held = _held_rule(intent, pool, placement, fatal)
     if held is not None or placement is None:
@@ -254,7 +254,7 @@ def _conclude(work: _Work) -> ModelPlan:
         wanted_replicas = wanted.law.replicas
         surge = _stand_ins(pool, work.count.lost, wanted_replicas)
         limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, fleet.gpus, policy)
-        clamp, clamp_message = limited.clamp, limited.message
+        clamp, clamp_message, overruled = limited.clamp, limited.message, limited.overruled
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
         total = limited.replicas
@@ -301,9 +301,9 @@ def _conclude(work: _Work) -> ModelPlan:
         placed=work.placed,
         decision=decision,
         clamp_message=clamp_message,
+        overruled=overruled,
         figures=figures,
-        feasible=work.able.feasible if work.able is not None else True,
-        idle_good=work.able.idle.good if work.able is not None else 1.0,
+        able=work.able,
         failing=work.failing,
         count=work.count,
     )

@@ -66,18 +66,18 @@ def place(
             None,
             None,
             ConditionReason.ARCHITECTURE_UNKNOWN,
-            f"the structure of {intent.model} is not built in: give spec.architecture (fields of its config.json)",
+            f"spec.architecture: {intent.model} is not built in: give the fields of its config.json",
             True,
         )
     if objective is None:
-        return Placed(None, None, ConditionReason.SLO_NOT_FOUND, f"SLO {intent.slo} was never seen", True)
+        return Placed(None, None, ConditionReason.SLO_NOT_FOUND, f"spec.slo: SLO {intent.slo} was never seen", True)
     unknown = [name for name in intent.gpu_types if name not in gpus]
     if unknown and len(unknown) == len(intent.gpu_types):
         return Placed(
             None,
             None,
             ConditionReason.GPU_TYPE_NOT_FOUND,
-            f"spec.gpuTypes names {', '.join(unknown)}: no GPUType of that name exists or is built in",
+            f"spec.gpuTypes: no GPUType named {', '.join(unknown)} exists or is built in",
             True,
         )
     incumbent = _incumbent(intent, pool, gpus, supply)
@@ -96,7 +96,7 @@ def place(
                 incumbent,
             )
         except ModelDoesNotFit as error:
-            return Placed(None, None, ConditionReason.DOES_NOT_FIT, str(error), True)
+            return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, str(error)), True)
     return _choose(intent, arch, objective, gpus, supply, policy)
 
 
@@ -155,7 +155,7 @@ def _choose(
         if option is not None:
             options.append(option)
     if not options:
-        return _nothing(allowed, present, unfit, invalid, bool(intent.gpu_types))
+        return _nothing(intent, allowed, present, unfit, invalid)
     unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
     best = min(options, key=lambda option: _rank(option, not unpriced))
     others = sorted((option for option in options if option is not best), key=lambda option: option.label)
@@ -181,10 +181,10 @@ def _choose(
 def _parallelism_problem(intent: ModelIntent, arch: Architecture, gpu: GpuType) -> str:
     tensor = intent.tensor_parallel or 1
     if arch.attention_heads % tensor:
-        return f"spec.parallelism.tensor {tensor} does not divide the {arch.attention_heads} attention heads"
+        return f"spec.parallelism.tensor: {tensor} does not divide the {arch.attention_heads} attention heads"
     total = tensor * (intent.pipeline_parallel or 1)
     if total > gpu.gpus_per_node:
-        return f"spec.parallelism needs {total} GPUs in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
+        return f"spec.parallelism: {total} GPUs are needed in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
     return ""
 
 
@@ -247,13 +247,24 @@ def _compare(option: _Option, best: _Option) -> str:
     return f"{cost} for {option.capacity.rps:.2f} requests/s a replica, {best.label} was preferred"
 
 
-def _nothing(allowed: list[str], present: bool, unfit: list[str], invalid: list[str], named: bool) -> Placed:
+def _unfit(intent: ModelIntent, message: str) -> str:
+    """Names what its author can change."""
+    if intent.tensor_parallel or intent.pipeline_parallel:
+        return f"spec.parallelism: {message}: give a replica more GPUs, or leave it unset"
+    return f"spec.model: {message}: allow larger GPU types, or serve a smaller model"
+
+
+def _nothing(intent: ModelIntent, allowed: list[str], present: bool, unfit: list[str], invalid: list[str]) -> Placed:
     if unfit:
-        return Placed(None, None, ConditionReason.DOES_NOT_FIT, unfit[-1], True)
+        return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, unfit[-1]), True)
     if invalid:
         return Placed(None, None, ConditionReason.PARALLELISM_INVALID, invalid[0], True)
-    types = ", ".join(allowed) if named else "any known GPU type"
-    message = f"no node of the cluster has {types}: add nodes, label them, or set GPUType.spec.limit"
+    if intent.gpu_types:
+        message = f"spec.gpuTypes: no node of the cluster has {', '.join(allowed)}: add nodes, or name other types"
+    else:
+        message = (
+            "no node of the cluster has any known GPU type: add nodes, or a GPUType that names the labels of yours"
+        )
     return Placed(None, None, ConditionReason.NO_GPU_TYPE, message, present)
 
 

@@ -163,7 +163,7 @@ def _architecture(model: Model, around: Surroundings, problems: list[Problem]) -
             return None
         config: Any = orjson.loads(text)
         if not isinstance(config, dict):
-            raise InvalidObject("configMapRef", "the text is not a JSON object")
+            raise InvalidObject("spec.architecture.configMapRef", "the text is not a JSON object")
         return architecture_from_config(model.spec.model, config)
     except orjson.JSONDecodeError as error:
         problems.append(
@@ -172,7 +172,7 @@ def _architecture(model: Model, around: Surroundings, problems: list[Problem]) -
             )
         )
     except InvalidObject as error:
-        problems.append(_unplaced(ConditionReason.ARCHITECTURE_INVALID, f"spec.architecture.{error}"))
+        problems.append(_unplaced(ConditionReason.ARCHITECTURE_INVALID, str(error)))
     return None
 
 
