@@ -68,7 +68,8 @@ class PrometheusTelemetry:
         self._client = PrometheusConnect(
             url=settings.url.rstrip("/"),
             session=session,
-            retry=Retry(total=1, backoff_factor=0.2, status_forcelist=[429, 502, 503, 504]),
+            # A second attempt after a timeout would only be too late as well.
+            retry=Retry(total=1, read=False, backoff_factor=0.2, status_forcelist=[429, 502, 503, 504]),
         )
         # One thread: requests' session is not shared, and a reading that hangs cannot pile up others behind it.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prometheus")

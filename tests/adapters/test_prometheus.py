@@ -1,0 +1,168 @@
+"""Reading Prometheus: few queries at one instant, within a deadline, and errors in words."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import orjson
+import pytest
+
+from goodput.adapters import promql
+from goodput.adapters.metric_names import Quantity
+from goodput.adapters.prometheus import SETTLE_SECONDS, PrometheusSettings, PrometheusTelemetry
+from goodput.adapters.telemetry import Wanted
+from goodput.domain.identity import Key
+from goodput.domain.intent import Objective
+
+CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
+
+
+class Store:
+    """A Prometheus that knows a few series; edges of the TTFT histogram are those given."""
+
+    def __init__(self) -> None:
+        self.queries: list[tuple[str, str | None]] = []
+        self.edges = ["0.25", "0.5", "1.0", "+Inf"]
+        self.labelled = True
+        self.delay_seconds = 0.0
+        self.status = 200
+
+    def answer(self, query: str) -> Any:
+        if query == promql.SERVER_TIME:
+            return [1000.0, "1000"]
+        if query == promql.UNLABELLED:
+            return [] if self.labelled else [{"metric": {"namespace": "a"}, "value": [0, "1"]}]
+        if not self.labelled:
+            return []
+        if query.startswith("group by (le)"):
+            return [{"metric": {"le": edge}, "value": [0, "1"]} for edge in self.edges]
+        pod = {"namespace": "a", "pod": "p"}
+        if query == promql.SCRAPES:
+            return [{"metric": pod, "value": [1000, "990"]}]
+        if query == promql.ENGINE:
+            names = ("time_to_first_token_seconds_count", "e2e_request_latency_seconds_count")
+            gauges = ("num_requests_running", "num_requests_waiting")
+            return [self.row(f"vllm:{name}", "100", pod) for name in (*names, *gauges)]
+        if "_bucket" in query and "histogram_quantile" not in query:
+            asked = {le for regex in re.findall(r'le=~"([^"]*)"', query) for le in regex.replace("\\\\", "").split("|")}
+            rows = []
+            for edge in self.edges:
+                if edge in asked:
+                    count = {"0.25": "50", "0.5": "90", "1.0": "100"}.get(edge, "100")
+                    rows.append(self.row("vllm:time_to_first_token_seconds_bucket", count, {**pod, "le": edge}))
+            if "0.05" in asked:
+                rows.append(self.row("vllm:request_time_per_output_token_seconds_bucket", "95", {**pod, "le": "0.05"}))
+            return rows
+        if "histogram_quantile" in query:
+            return [{"metric": {"namespace": "a", "goodput_dev_model": "m"}, "value": [0, "NaN"]}]
+        return []
+
+    @staticmethod
+    def row(name: str, value: str, labels: dict[str, str]) -> dict[str, Any]:
+        return {"metric": {"__name__": name, **labels}, "value": [0, value]}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given = parse_qs(urlparse(self.path).query)
+            query = given["query"][0]
+            made.queries.append((query, given.get("time", [None])[0]))
+            assert re.fullmatch(r"\d+ms", given["timeout"][0])
+            time.sleep(made.delay_seconds)
+            body = orjson.dumps({"status": "success", "data": {"result": made.answer(query)}})
+            self.send_response(made.status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+def wanted(count: int = 1) -> list[Wanted]:
+    others = [Wanted(key=Key("a", f"m{n}"), objective=CHAT, pods=(), serving=()) for n in range(1, count)]
+    return [Wanted(key=Key("a", "m"), objective=CHAT, pods=("p",), serving=("p",)), *others]
+
+
+def telemetry(store: Store, **options: Any) -> PrometheusTelemetry:
+    return PrometheusTelemetry(PrometheusSettings(store.url), **options)  # type: ignore[attr-defined]
+
+
+async def test_reads_the_fleet_at_one_instant(store: Store) -> None:
+    """Every query looks at the same settled instant, and their number does not depend on the fleet."""
+    reading = await telemetry(store).read(wanted(1))
+    assert reading.error == ""
+    model = reading.models[Key("a", "m")]
+    assert model.problem == ""
+    assert model.pool is not None
+    assert (model.pool.pods[0].scraped_at, model.pool.pods[0].ttft_within) == (990.0, 90.0)
+    assert model.pool.request_seconds_p95 is None
+    times = {at for query, at in store.queries if query != promql.SERVER_TIME}
+    assert times == {f"{1000.0 - SETTLE_SECONDS:.3f}"}
+    few = len(store.queries)
+    store.queries.clear()
+    await telemetry(store).read(wanted(500))
+    assert len(store.queries) == few
+
+
+async def test_interpolates_where_the_threshold_is_no_edge(store: Store) -> None:
+    """Without the exact edge its neighbours are asked for, and the error is told."""
+    store.edges = ["0.25", "1.0", "+Inf"]
+    reading = await telemetry(store).read(wanted())
+    pool = reading.models[Key("a", "m")].pool
+    assert pool is not None
+    assert pool.pods[0].ttft_within == pytest.approx(50 + 50 * (0.25 / 0.75))
+    assert pool.threshold_error == pytest.approx(50 / 200)
+
+
+async def test_series_without_our_labels_are_recognised(store: Store) -> None:
+    """Engines that are scraped without our pod labels are told apart from no metrics at all."""
+    store.labelled = False
+    model = (await telemetry(store).read(wanted())).models[Key("a", "m")]
+    assert model.pool is None
+    assert model.unlabelled
+
+
+async def test_a_slow_server_costs_no_more_than_the_deadline(store: Store) -> None:
+    """Past the deadline there is an error, and a reading that still runs is not piled upon."""
+    store.delay_seconds = 0.4
+    slow = telemetry(store, deadline_seconds=0.3)
+    started = time.monotonic()
+    reading = await slow.read(wanted())
+    assert "answer" in reading.error
+    assert time.monotonic() - started < 3.0
+    slow.close()
+
+
+async def test_refusals_and_absence_are_errors_in_words(store: Store) -> None:
+    """A refused query and a server that is not there are errors, never an empty fleet."""
+    store.status = 400
+    assert "refused" in (await telemetry(store).read(wanted())).error
+    nowhere = PrometheusTelemetry(PrometheusSettings("http://127.0.0.1:1"))
+    error = (await nowhere.read(wanted())).error
+    assert "http://127.0.0.1:1" in error
+    assert "onnection refused" in error
+
+
+def test_bucket_queries_ask_for_both_spellings_of_an_edge() -> None:
+    """`1` and `1.0` are one edge; dots are escaped for the regular expression within the string."""
+    query = promql.buckets({Quantity.TTFT_WITHIN: frozenset({1.0, 0.5})})
+    assert r'le=~"0\\.5|1|1\\.0"' in query
+    assert promql.buckets({}) == ""

@@ -1,0 +1,142 @@
+"""The command line: offline rendering, forms of output, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from goodput.cli import main as main_module
+from goodput.cli import session, top
+from goodput.cli.main import main
+
+EXAMPLE = """
+apiVersion: goodput.dev/v1alpha1
+kind: SLO
+metadata: {name: chat}
+spec: {ttft: 500ms, tpot: 50ms, attainment: 95%}
+---
+apiVersion: goodput.dev/v1alpha1
+kind: Model
+metadata: {name: llama-8b}
+spec: {model: meta-llama/Llama-3.1-8B-Instruct, slo: chat, gpuTypes: [l40s]}
+"""
+
+
+def invoke(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, list(arguments), input=stdin)
+
+
+def test_renders_the_smallest_model_offline() -> None:
+    """The twelve-line example becomes its objects without any cluster, replicas included."""
+    result = invoke("render", "-f", "-", "-n", "team", "--replicas", "3", stdin=EXAMPLE)
+    assert result.exit_code == 0, result.output
+    objects = list(yaml.safe_load_all(result.output))
+    assert {item["metadata"]["namespace"] for item in objects} == {"team"}
+    engine = next(
+        item for item in objects if item["metadata"]["name"] == "llama-8b-serve" and item["kind"] == "Deployment"
+    )
+    assert engine["spec"]["replicas"] == 3
+    assert engine["spec"]["template"]["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+
+
+def test_renders_as_json_and_as_a_table() -> None:
+    """JSON is one List; the table names the objects."""
+    listed = json.loads(invoke("render", "-f", "-", "-o", "json", stdin=EXAMPLE).output)
+    assert listed["kind"] == "List"
+    assert "Deployment" in invoke("render", "-f", "-", "-o", "table", stdin=EXAMPLE).output
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param("kind: Model", "metadata.name", id="no name"),
+        pytest.param(EXAMPLE.split("---", maxsplit=1)[0], "no Model", id="no Model"),
+        pytest.param(EXAMPLE.split("---")[1], "spec.slo: there is no valid SLO chat", id="no SLO"),
+        pytest.param(EXAMPLE.replace("l40s", "l41s"), "spec.gpuTypes: l41s", id="unknown GPU type"),
+        pytest.param(EXAMPLE.replace("meta-llama/Llama-3.1-8B-Instruct", "a/b"), "config.json", id="unknown model"),
+        pytest.param(EXAMPLE.replace("500ms", "0s"), "ttft", id="wrong unit"),
+    ],
+)
+def test_wrong_files_name_the_field(text: str, want: str) -> None:
+    """Exit code 1, one line that names what to mend, no traceback."""
+    result = invoke("render", "-f", "-", stdin=text)
+    assert result.exit_code == 1
+    assert want in result.output
+    assert "Traceback" not in result.output
+
+
+def test_version_and_completion() -> None:
+    """The version is the distribution's; each shell gets a script."""
+    assert invoke("version").output.startswith("kubectl-goodput ")
+    assert json.loads(invoke("version", "-o", "json").output)["version"]
+    for shell in ("bash", "zsh", "fish"):
+        assert "_KUBECTL_GOODPUT_COMPLETE" in invoke("completion", shell).output
+
+
+@pytest.mark.parametrize("words", [("llama",), ("model", "llama"), ("model/llama",), ("mdl", "llama")])
+def test_a_model_can_be_named_as_in_kubectl(words: tuple[str, ...]) -> None:
+    """NAME, KIND NAME and KIND/NAME all name one Model."""
+    assert main_module._model_name(words) == "llama"
+
+
+def test_an_unnamed_model_is_a_usage_error() -> None:
+    """Two names, or another kind, are refused with how to do it."""
+    assert invoke("explain", "pod", "llama").exit_code == 2
+
+
+def test_without_a_cluster_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No kubeconfig is one line of advice."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = invoke("top")
+    assert result.exit_code == 1
+    assert "set KUBECONFIG" in result.output
+
+
+def status(**conditions: tuple[str, str]) -> dict[str, Any]:
+    return {"conditions": [{"type": k, "status": s, "reason": r} for k, (s, r) in conditions.items()]}
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param({}, "Unknown", id="nothing known"),
+        pytest.param(status(Ready=("True", "Serving")), "Serving", id="well"),
+        pytest.param(status(Ready=("True", "Serving"), Reconciling=("True", "Scaling")), "Scaling", id="on its way"),
+        pytest.param(status(Ready=("True", "Serving"), SLOMet=("False", "Capped")), "Capped", id="misses its SLO"),
+        pytest.param(
+            status(Ready=("False", "Starting"), Stalled=("True", "CrashLoop")),
+            "CrashLoop",
+            id="the cause beats the effect",
+        ),
+    ],
+)
+def test_state_is_the_word_that_matters_most(given: dict[str, Any], want: str) -> None:
+    """Of all conditions the one that somebody must act on is shown."""
+    assert top.state_of(given) == want
+
+
+def test_top_prefers_live_figures_and_keeps_the_unknown_unknown() -> None:
+    """Live figures replace those of status; what neither knows is null."""
+    model = {
+        "metadata": {"name": "m", "namespace": "a"},
+        "spec": {"slo": "chat"},
+        "status": {"demand": {"requestsPerSecond": "9"}, "attainment": "97%", "replicas": "2/2"},
+    }
+    (plain,) = top.rows([model], {})
+    assert (plain["demand/s"], plain["goodput/s"], plain["attainment"]) == ("9", None, "97%")
+    live = {("a", "m"): {"demand/s": 8.04, "attainment lower": 0.95, "attainment upper": 0.99}}
+    (fresh,) = top.rows([model], live)
+    assert (fresh["demand/s"], fresh["attainment"]) == ("8.04", "95-99%")
+
+
+def test_fields_of_half_written_objects() -> None:
+    """Reading deep into an object that lacks a part gives the default."""
+    assert session.field({"a": {"b": None}}, "a", "b", default="x") == "x"
+    assert session.field({"a": "text"}, "a", "b") is None

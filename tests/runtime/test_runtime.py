@@ -1,0 +1,114 @@
+"""The process around the loop: settings, logs, metrics, endpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import aiohttp
+import click
+import pytest
+
+from goodput.domain.identity import Key
+from goodput.domain.plan import Figures
+from goodput.runtime import server
+from goodput.runtime.logs import JsonFormatter, TextFormatter
+from goodput.runtime.metrics import Metrics
+from goodput.runtime.settings import Settings
+from goodput_controllers.main import main, settings_of
+
+
+@pytest.mark.parametrize(
+    ("allowed", "image", "want"),
+    [
+        pytest.param((), "anything:1", True, id="no list allows any"),
+        pytest.param(("mine.example/vllm/*",), "mine.example/vllm/engine:1", True, id="pattern"),
+        pytest.param(("mine.example/vllm/*",), "other.example/vllm/engine:1", False, id="other registry"),
+        pytest.param(("mine.example/*",), "vllm/vllm-openai:v0.33.0", True, id="the operator's own default"),
+    ],
+)
+def test_allowed_images(allowed: tuple[str, ...], image: str, want: bool) -> None:
+    """Images are allowed by pattern; the default image always is."""
+    assert Settings(prometheus_url="", allowed_images=allowed).image_allowed(image) is want
+
+
+def parsed(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> Settings:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    context = main.make_context("goodput-operator", list(arguments))
+    return settings_of(context.params)
+
+
+def test_settings_from_the_chart_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every variable that the chart sets is understood."""
+    settings = parsed(
+        monkeypatch,
+        GOODPUT_PROMETHEUS_URL="http://p:9090",
+        GOODPUT_DEFAULT_MODE="Advise",
+        GOODPUT_ALLOWED_IMAGES="a/*,b/*",
+        GOODPUT_NAMESPACES="x,y",
+        GOODPUT_JSON_LOGS="true",
+        GOODPUT_LISTEN_PORT="9000",
+        GOODPUT_MAX_GPUS_PER_NAMESPACE="8",
+        GOODPUT_LEASE_NAMESPACE="system",
+    )
+    assert settings.prometheus_url == "http://p:9090"
+    assert settings.default_mode.value == "Advise"
+    assert (settings.allowed_images, settings.namespaces) == (("a/*", "b/*"), ("x", "y"))
+    assert (settings.json_logs, settings.listen_port, settings.max_gpus_per_namespace) == (True, 9000, 8)
+    assert settings.lease_namespace == "system"
+
+
+def test_settings_from_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags repeat, and --listen is an address with a port."""
+    settings = parsed(monkeypatch, "--allowed-image", "a/*", "--allowed-image", "b/*", "--listen", "127.0.0.1:81")
+    assert settings.allowed_images == ("a/*", "b/*")
+    assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 81)
+    with pytest.raises(click.BadParameter):
+        parsed(monkeypatch, "--listen", "nowhere")
+
+
+def record(**data: Any) -> logging.LogRecord:
+    made = logging.LogRecord("goodput", logging.INFO, "f", 1, "scaled %s", ("up",), None)
+    made.data = data
+    return made
+
+
+def test_log_lines() -> None:
+    """A line is one JSON object with the record's data, or text with name=value."""
+    line = json.loads(JsonFormatter().format(record(model="a/b", to=3, message="no")))
+    assert (line["message"], line["model"], line["to"]) == ("scaled up", "a/b", 3)
+    assert TextFormatter().format(record(to=3)).endswith("scaled up  to=3")
+
+
+def series(metrics: Metrics) -> str:
+    return metrics.render().decode()
+
+
+def test_figures_come_and_go() -> None:
+    """An unknown figure has no series; a Model that is gone has none at all."""
+    metrics = Metrics("1")
+    metrics.show(Key("a", "m"), Figures(demand_rps=2.5, offered_delta=10.0))
+    assert 'goodput_demand_requests_per_second{model="m",namespace="a"} 2.5' in series(metrics)
+    assert "goodput_forecast_requests_per_second{" not in series(metrics)
+    metrics.show(Key("a", "m"), Figures(demand_rps=None, offered_delta=5.0))
+    assert "goodput_demand_requests_per_second{" not in series(metrics)
+    assert 'goodput_requests_offered_total{model="m",namespace="a"} 15.0' in series(metrics)
+    metrics.forget_others(set())
+    assert 'model="m"' not in series(metrics)
+
+
+async def test_endpoints() -> None:
+    """Metrics are served; a probe is 200, or 503 with what is missing."""
+    problem = "not in sync: pods"
+    runner = await server.serve("127.0.0.1", 0, metrics=lambda: b"x 1\n", ready=lambda: problem, live=lambda: "")
+    port = runner.addresses[0][1]
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert await answer.text() == "x 1\n"
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert (answer.status, await answer.text()) == (503, problem)
+        async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
+            assert answer.status == 200
+    await runner.cleanup()
