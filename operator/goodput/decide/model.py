@@ -360,6 +360,10 @@ def _wanted(work: _Work, base: int) -> _Law:
         drain_seconds=drain,
     )
     law = replicas.wanted(situation, loads, memory, policy, now)
+    if law.rule is Rule.CERTAIN_MISSES and loads:
+        # What was added against misses is needed for a whole window, or the next tick would take it away again.
+        at, load = loads[-1]
+        loads = (*loads[:-1], (at, max(load, (law.replicas - 0.5) * work.capacity_rps)))
     if law.rule is Rule.HOLD_METRICS and reading.problem is None and situation.load_rps is None:
         # Nothing serves yet, or nothing was counted yet: that is a start, not a fault of metrics.
         law = replace(law, rule=Rule.HOLD_STARTING)

@@ -102,6 +102,8 @@ def wanted(
     if now_down >= current:
         resting = Rule.HOLD_STARTING if situation.starting else Rule.ENOUGH
         return Wanted(current, resting, 0.0, peak, window)
+    if situation.certain_misses:
+        return Wanted(current, Rule.HOLD_STARTING, 0.0, peak, window)
     if situation.rolling_out:
         return Wanted(current, Rule.HOLD_ROLLOUT, room_since, peak, window)
     if not situation.fresh:
