@@ -82,13 +82,14 @@ def session_world(directory: Path) -> WorldConfig:
 
     Engines of Qwen3-14B are slow (about 90 ms a token), so that a stream is long without being many bytes.
     """
+    monitoring = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
     slow = {**default_plant(), "mbu": 0.22}
     return WorldConfig(
         operator=None,
         directory=directory,
         startup_seconds=3.0,
         scrape_interval_seconds=2.0,
-        chart_values={"tickSeconds": 2, "scrapeSeconds": 2},
+        chart_values={"tickSeconds": 2, "scrapeSeconds": 2, "metricsFrom": [{"namespaceSelector": monitoring}]},
         agent_options={"plants": {"Qwen/Qwen3-14B": slow}},
     )
 

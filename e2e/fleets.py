@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,6 +148,14 @@ class Fleet:
             settled, what=f"{self.name} serving with {replicas} replicas", timeout_seconds=timeout_seconds
         )
 
+    async def wait_none_terminating(self, *, timeout_seconds: float = 60.0) -> None:
+        """Wait until every pod that was told to go is gone."""
+
+        async def none() -> bool:
+            return not [pod for pod in await self.pods() if pod["metadata"].get("deletionTimestamp")]
+
+        await self.cluster.wait_for(none, what=f"no pod of {self.name} terminating", timeout_seconds=timeout_seconds)
+
     async def deployment(self, pool: str = "serve") -> dict[str, Any]:
         """The Deployment of a pool."""
         return await self.cluster.get("deployment", f"{self.name}-{pool}", namespace=self.namespace)
@@ -161,14 +170,16 @@ class Fleet:
         return frozenset(pod["metadata"]["uid"] for pod in await self.pods(pool))
 
     async def running(self) -> dict[str, int]:
-        """Requests in flight by engine pod, as the engines say."""
-        found: dict[str, int] = {}
+        """Streams in flight by engine pod, as the routers say: their metrics are open to all, the engines are not."""
+        engines = {f"http://{pod['status']['podIP']}:8000": pod["metadata"]["name"] for pod in await self.pods("serve")}
+        found = dict.fromkeys(engines.values(), 0)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
-            for pod in await self.pods("serve"):
-                async with session.get(f"http://{pod['status']['podIP']}:8000/metrics") as answer:
-                    lines = (await answer.text()).splitlines()
-                counts = [line for line in lines if line.startswith("vllm:num_requests_running{")]
-                found[pod["metadata"]["name"]] = round(sum(float(line.rsplit(" ", 1)[1]) for line in counts))
+            for pod in await self.pods("router"):
+                async with session.get(f"http://{pod['status']['podIP']}:29000/metrics") as answer:
+                    text = await answer.text()
+                for worker, count in re.findall(r'^vllm_router_running_requests{worker="([^"]+)"} (\S+)$', text, re.M):
+                    if worker in engines:
+                        found[engines[worker]] += round(float(count))
         return found
 
     # --- requests ----------------------------------------------------------------------------------------------------
