@@ -201,8 +201,8 @@ class Applier:
         if deleting or "Model" in owners.values():
             raise StillThere(f"{resource.kind} {key.name} of a former Model of this name is still being deleted")
         raise NameTaken(
-            f"{resource.kind} {key.name} exists in this namespace and is not Goodput's: delete or rename it, or "
-            "choose another name for this Model"
+            f"metadata.name: {resource.kind} {key.name} exists in this namespace and is not Goodput's: delete or "
+            "rename it, or choose another name for this Model"
         )
 
     async def _refresh(self, resource: Resource, key: Key) -> None:

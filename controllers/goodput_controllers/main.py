@@ -57,6 +57,12 @@ def _peers(text: str) -> tuple[Mapping[str, Any], ...]:
 @click.option("--router-image", default=DEFAULT_ROUTER_IMAGE, help="Image of routers.")
 @click.option("--router-replicas", type=click.IntRange(1, 100), default=2, help="Router pods of each Model.")
 @click.option(
+    "--startup-timeout-seconds",
+    type=click.IntRange(60, 86_400),
+    default=1800,
+    help="How long an engine may take from start to its first answer.",
+)
+@click.option(
     "--allowed-image",
     "allowed_images",
     multiple=True,

@@ -20,6 +20,7 @@ from goodput.api.modelstatus import (
 )
 from goodput.domain.conditions import Condition
 from goodput.domain.decision import Clamp, Decision
+from goodput.domain.identity import Key
 from goodput.domain.intent import RoutingMode
 from goodput.domain.observed import ModelView, PodState
 from goodput.domain.plan import ModelPlan
@@ -29,6 +30,11 @@ from goodput_controllers.figures import Figure, percent, two_digits
 def rfc3339(at: float) -> str:
     """Unix seconds as status writes them."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def slo_text(model: Key, slo: Key) -> str:
+    """The SLO by name, with its namespace where that is another one."""
+    return slo.name if slo.namespace == model.namespace else str(slo)
 
 
 def pool_status(view: ModelView, plan: ModelPlan) -> PoolStatus | None:
@@ -84,6 +90,7 @@ def status_of(
     values: dict[str, Any] = {
         "observed_generation": generation,
         "conditions": merge_conditions(old, conditions, generation=generation, now=rfc3339(now)),
+        "slo": slo_text(view.intent.key, view.intent.slo),
         "pools": (pool,) if pool else (),
         "pool_summary": pool_summary(pool),
         "replicas": replicas_text(pool),

@@ -79,6 +79,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prometheus": {"tokenSecret": {"name": "x"}}}, "key"),
     ({"image": {"digest": "latest"}}, "image.digest"),
     ({"replicas": -1}, "replicas"),
+    ({"startupTimeoutSeconds": 5}, "startupTimeoutSeconds"),
     ({"limits": {"gpusPerNamespace": 0}}, "limits.gpusPerNamespace"),
     ({"limits": {"costPerHourPerNamespace": "12 EUR"}}, "limits.costPerHourPerNamespace"),
     ({"allowedImages": ["a,b"]}, "allowedImages"),

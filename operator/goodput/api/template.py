@@ -71,9 +71,9 @@ class Resources(ApiModel):
     """CPU, memory and ephemeral storage of an engine container; GPUs are Goodput's."""
 
     requests: _Amounts | None = None
-    """Amounts reserved: cpu, memory, ephemeral-storage. Unset: what Goodput computes for the model."""
+    """Amounts reserved: cpu, memory, ephemeral-storage. Unset: a core and 4Gi, and a core and 6Gi more for each GPU."""
     limits: _Amounts | None = None
-    """Amounts at most: cpu, memory, ephemeral-storage. Unset: none for cpu, what Goodput computes for memory."""
+    """Amounts at most: cpu, memory, ephemeral-storage. Unset: none; no memory limit is set by default."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ from goodput.runtime.settings import Settings
 
 # Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
 ConfigMapText = Callable[[str, str, str], str | None]
+
+# How a kubelet says that what an environment variable comes from is not there.
+_MISSING_OBJECT = re.compile(r'(?P<kind>secret|configmap) "(?P<name>[^"]+)" not found')
+_MISSING_KEY = re.compile(r"couldn't find key \S+ in (?P<kind>Secret|ConfigMap) (?:[^/\s]+/)?(?P<name>\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
     _check_gpu_types(model, around, problems)
     _check_served_name(model, entry.key, around, problems)
     _check_image(model, around, problems)
-    _check_pods(around, problems)
+    _check_pods(model, around, problems)
     parallelism = spec.parallelism
     mode = ScalingMode(spec.scaling.mode) if spec.scaling.mode else around.settings.default_mode
     return ModelIntent(
@@ -223,12 +228,27 @@ def _check_image(model: Model, around: Surroundings, problems: list[Problem]) ->
         )
 
 
-def _check_pods(around: Surroundings, problems: list[Problem]) -> None:
+def _check_pods(model: Model, around: Surroundings, problems: list[Problem]) -> None:
     for pod in around.pods:
-        if pod.trouble == "CreateContainerConfigError" and "not found" in pod.trouble_message:
-            kind = "configmap" if pod.trouble_message.lower().startswith("configmap") else "secret"
-            reason = ConditionReason.CONFIGMAP_NOT_FOUND if kind == "configmap" else ConditionReason.SECRET_NOT_FOUND
-            problems.append(
-                _stalled(reason, f"pod {pod.key.name} cannot start: {pod.trouble_message}: create it", fatal=False)
-            )
-            return
+        if pod.trouble != "CreateContainerConfigError":
+            continue
+        found = _MISSING_OBJECT.fullmatch(pod.trouble_message) or _MISSING_KEY.fullmatch(pod.trouble_message)
+        if found is None:
+            continue
+        kind, name = found["kind"].lower(), found["name"]
+        reason = ConditionReason.SECRET_NOT_FOUND if kind == "secret" else ConditionReason.CONFIGMAP_NOT_FOUND
+        field = _field_of_secret(model, name) if kind == "secret" else "spec.template"
+        message = f"{field}: {pod.trouble_message}: create it; pod {pod.key.name} waits for it"
+        problems.append(_stalled(reason, message, fatal=False))
+        return
+
+
+def _field_of_secret(model: Model, name: str) -> str:
+    """Where a Model names this Secret."""
+    credentials = model.spec.credentials
+    if credentials is not None and credentials.secret_ref.name == name:
+        return "spec.credentials.secretRef"
+    for variable in model.spec.engine.env:
+        if variable.value_from is not None and variable.value_from.secret_key_ref.name == name:
+            return f"spec.engine.env[{variable.name}]"
+    return "spec.template"

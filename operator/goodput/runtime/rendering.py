@@ -20,6 +20,7 @@ def render_settings(settings: Settings, *, pod_monitor: bool) -> RenderSettings:
         pod_monitor=pod_monitor,
         router_replicas=settings.router_replicas,
         metrics_from=settings.metrics_from,
+        startup_timeout_seconds=settings.startup_timeout_seconds,
     )
 
 

@@ -27,6 +27,8 @@ class Settings:
     engine_image: str = DEFAULT_ENGINE_IMAGE
     router_image: str = DEFAULT_ROUTER_IMAGE
     router_replicas: int = 2
+    # How long an engine may take from start to its first answer.
+    startup_timeout_seconds: int = 1800
     # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any.
     allowed_images: tuple[str, ...] = ()
     # NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.
