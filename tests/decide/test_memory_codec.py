@@ -1,0 +1,80 @@
+"""Memory <-> text: nothing is lost, damage is noticed, and it fits into a ConfigMap."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goodput.decide.memory_codec import dumps, loads
+from goodput.domain.memory import LoopMemory, PodMark, Sample
+
+numbers = st.floats(0, 1e10, allow_nan=False)
+marks = st.builds(
+    PodMark, pod=st.text(max_size=20), scraped_at=numbers, values=st.lists(st.none() | numbers, max_size=11).map(tuple)
+)
+samples = st.builds(Sample, at=numbers, seconds=numbers, offered=numbers, finished=numbers, failed=numbers)
+memories = st.builds(
+    LoopMemory,
+    born_at=numbers,
+    desired=st.integers(0, 1000),
+    surge=st.integers(0, 10),
+    startup_seconds=st.lists(numbers, max_size=4).map(tuple),
+    pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
+    correction=st.floats(0.5, 2.0),
+    samples=st.lists(samples, max_size=4).map(tuple),
+    marks=st.lists(marks, max_size=4).map(tuple),
+    router_marks=st.lists(marks, max_size=2).map(tuple),
+    pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
+    loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
+    objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
+)
+
+
+@given(memories)
+def test_text_gives_the_memory_back(memory):
+    """Round trip, for any content."""
+    assert loads(dumps(memory)) == memory
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "null", "[]", "7", '{"version":1}', '{"version":2}', "\x00", '{"version":"1"}', "[" * 10_000],
+)
+def test_unreadable_text_is_no_memory(text):
+    """Another version or damaged text means priors, never an exception."""
+    assert loads(text) is None
+
+
+@given(st.text())
+def test_any_text_is_memory_or_none(text):
+    """No text raises."""
+    assert loads(text) is None or isinstance(loads(text), LoopMemory)
+
+
+@pytest.mark.parametrize("field", ["born_at", "samples", "marks", "loads", "pool_mark", "correction"])
+@pytest.mark.parametrize("value", [None, "x", float("nan"), [["x"]], {"a": 1}, True])
+def test_a_damaged_field_is_noticed(field, value):
+    """A value of the wrong kind in one field makes the whole memory unreadable."""
+    body = json.loads(dumps(LoopMemory()))
+    body[field] = value
+    assert loads(json.dumps(body)) is None
+
+
+def test_a_large_memory_fits_into_a_config_map():
+    """500 pods and half an hour of samples stay under 100 kB."""
+    memory = LoopMemory(
+        samples=tuple(
+            Sample(
+                at=1.7e9 + 10.123 * k, seconds=15.001, offered=431.0, finished=430.0, good_lower=421.5, good_upper=428.0
+            )
+            for k in range(180)
+        ),
+        marks=tuple(
+            PodMark(
+                pod=f"llama-8b-serve-7d9c6b5f4-{k:05d}", scraped_at=1.7e9 + k / 7, values=(12345.0,) * 8 + (0.0,) * 3
+            )
+            for k in range(500)
+        ),
+    )
+    assert len(dumps(memory)) < 100_000

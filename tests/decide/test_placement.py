@@ -1,0 +1,115 @@
+"""Placement: the cheapest type that fits and meets the SLO, and who is placed stays."""
+
+from dataclasses import replace
+
+import pytest
+from tests.decide.builders import CHAT, GPUS, intent, pod, pool
+
+from goodput.decide import Policy
+from goodput.decide.placement import Placed, place
+from goodput.domain.conditions import ConditionReason
+from goodput.domain.intent import ModelIntent
+from goodput.domain.observed import GpuSupply, PoolView
+
+TYPES = {gpu.name: gpu for gpu in GPUS}
+
+
+def supply(**free: int) -> dict[str, GpuSupply]:
+    """GPUs free by type; `h100_sxm=8` is 8 of h100-sxm."""
+    return {
+        name.replace("_", "-"): GpuSupply(type=name.replace("_", "-"), nodes=1, installed=number, used=0)
+        for name, number in free.items()
+    }
+
+
+def placed(there: dict[str, GpuSupply], *, on: PoolView | None = None, **changes: object) -> Placed:
+    wanted: ModelIntent = intent(gpu_types=(), **changes)
+    return place(wanted, on or pool(exists=False), TYPES, there, Policy())
+
+
+def test_the_cheapest_type_that_meets_the_slo_wins_and_the_others_say_why_not():
+    """L4 is cheaper but cannot hold 50 ms a token; H100 can, but costs more than an L40S."""
+    found = placed(supply(l4=8, l40s=8, h100_sxm=8))
+    assert found.placement is not None
+    assert (found.placement.gpu_type, found.placement.gpus) == ("l40s", 1)
+    reasons = {each.option: each.reason for each in found.placement.rejected}
+    assert "idle replica" in reasons["l4 TP1"]
+    assert "$/h" in reasons["h100-sxm TP1"]
+
+
+def test_the_smallest_parallelism_that_fits_is_taken():
+    """70B in bf16 needs two 141 GB GPUs, or four of 80 GB for room; never eight where fewer do."""
+    from goodput.perfmodel import architecture
+
+    found = placed(
+        supply(h200_sxm=8),
+        architecture=architecture("meta-llama/Llama-3.1-70B"),
+        objective=replace(CHAT, ttft_seconds=3.0, tpot_seconds=0.1),
+    )
+    assert found.placement is not None
+    assert found.placement.tensor_parallel == 2
+    assert "weights" in next(each.reason for each in found.placement.rejected if each.option == "h200-sxm TP1")
+
+
+def test_a_type_with_no_free_gpu_comes_after_one_that_has_some():
+    """A cheaper type whose GPUs are all taken would leave the first pod Pending."""
+    there = supply(l40s=8, h100_sxm=8)
+    there["l40s"] = replace(there["l40s"], used=8)
+    found = placed(there)
+    assert found.placement is not None
+    assert found.placement.gpu_type == "h100-sxm"
+
+
+def test_an_unknown_price_ranks_by_gpus_and_says_so():
+    """A type without a price is never compared silently with a priced one."""
+    found = placed(supply(l40=8, l40s=8))
+    assert found.reason is ConditionReason.PRICE_UNKNOWN
+    assert "l40" in found.message
+
+
+def test_who_is_placed_stays_though_something_cheaper_appears():
+    """A migration is a roll-out: a new type alone does not cause one."""
+    there = supply(l40s=8, h100_sxm=8)
+    found = placed(there, on=pool(pod("a"), gpu_type="h100-sxm"))
+    assert found.placement is not None
+    assert found.placement.gpu_type == "h100-sxm"
+
+
+def test_an_edit_of_types_or_parallelism_moves_it():
+    """What the author asks for wins over what runs."""
+    there = supply(l40s=8, h100_sxm=8)
+    running = pool(pod("a"), gpu_type="h100-sxm")
+    moved = place(intent(gpu_types=("l40s",)), running, TYPES, there, Policy())
+    assert moved.placement is not None
+    assert moved.placement.gpu_type == "l40s"
+    wider = place(intent(gpu_types=("l40s",), tensor_parallel=2), pool(pod("a")), TYPES, there, Policy())
+    assert wider.placement is not None
+    assert wider.placement.tensor_parallel == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "there", "reason"),
+    [
+        ({"architecture": None}, {"l40s": 8}, ConditionReason.ARCHITECTURE_UNKNOWN),
+        ({"objective": None}, {"l40s": 8}, ConditionReason.SLO_NOT_FOUND),
+        ({}, {}, ConditionReason.NO_GPU_TYPE),
+        ({}, {"t4": 4}, ConditionReason.DOES_NOT_FIT),
+        ({"tensor_parallel": 3}, {"l40s": 8}, ConditionReason.PARALLELISM_INVALID),
+        ({"tensor_parallel": 16}, {"l40s": 8}, ConditionReason.PARALLELISM_INVALID),
+    ],
+)
+def test_what_cannot_be_placed_names_the_reason(changes, there, reason):
+    """No placement, a reason of the `Placed` condition and a sentence."""
+    if reason is ConditionReason.DOES_NOT_FIT:
+        changes = {**changes, "tensor_parallel": 1}
+    found = placed(supply(**there), **changes)
+    assert found.placement is None
+    assert found.reason is reason
+    assert len(found.message) > 20
+
+
+def test_a_type_that_does_not_exist_is_named():
+    """A typing mistake in spec.gpuTypes is no missing node."""
+    found = place(intent(gpu_types=("l40z",)), pool(exists=False), TYPES, supply(l40s=8), Policy())
+    assert found.reason is ConditionReason.GPU_TYPE_NOT_FOUND
+    assert "l40z" in found.message
