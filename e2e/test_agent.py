@@ -694,6 +694,25 @@ async def test_the_seeder_makes_nodes_and_pods_that_look_alive(node: Node) -> No
             )
 
 
+async def test_pods_run_on_while_the_api_server_is_away(node: Node) -> None:
+    """Its restart disturbs no process; what happened meanwhile is reported afterwards, and new pods start."""
+    await node.apply(pod("p", server()), pod("q", server()))
+    await node.ready("p", "q")
+    key = f"{node.namespace}/p"
+    pid = (await node.state())["pods"][key]["containers"]["main"]["pid"]
+    node.world.control_plane.kill_apiserver()
+    await node.post(f"/pods/{node.namespace}/q/kill")
+    await asyncio.sleep(1)
+    await node.world.control_plane.restart_apiserver()
+
+    await node.apply(pod("r", container()))
+    await node.ready("r")
+    await node.until("q", "restarted", lambda p: p["status"]["containerStatuses"][0]["restartCount"] == 1)
+    await node.ready("p", "q")
+    assert (await node.state())["pods"][key]["containers"]["main"]["pid"] == pid
+    assert lives(pid)
+
+
 async def test_containers_die_with_the_agent_and_come_back_with_it(node: Node) -> None:
     """However it ends: no process is left, children included; a new agent runs the same pods at the same addresses."""
     agent = node.world.agent
