@@ -20,11 +20,12 @@ class Shared:
     # Per namespace, by all its Models: what runs, replaced by what is decided as the tick goes on.
     gpus: dict[str, int] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
+    types: Mapping[str, GpuType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, models: Iterable[ModelView], gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]) -> Shared:
         """What is free, and what every namespace holds now."""
-        shared = cls(free={name: there.free for name, there in supply.items()})
+        shared = cls(free={name: there.free for name, there in supply.items()}, types=gpus)
         for view in models:
             namespace = view.intent.key.namespace
             held, cost = _held(view.pool, gpus)
@@ -66,7 +67,7 @@ def bound(
     placement: Placement,
     pool: PoolView,
     shared: Shared,
-    gpus: Mapping[str, GpuType],
+    *,
     policy: Policy,
 ) -> Bounded:
     """`wanted` within every limit. Never below minReplicas; limits on count, cost and GPUs beat the SLO.
@@ -77,7 +78,7 @@ def bound(
     if wanted < intent.min_replicas:
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"spec.scaling.minReplicas is {intent.min_replicas}")
     cap = ""
-    for limit, clamp, message in _limits(intent, placement, pool, shared, gpus, policy):
+    for limit, clamp, message in _limits(intent, placement, pool, shared, policy):
         if result.replicas > limit:
             result = Bounded(limit, clamp, f"{message}, {wanted - limit} fewer than wanted")
             cap = message if clamp is Clamp.MAX_COST else ""
@@ -94,12 +95,11 @@ def _limits(
     placement: Placement,
     pool: PoolView,
     shared: Shared,
-    gpus_by_name: Mapping[str, GpuType],
     policy: Policy,
 ) -> list[tuple[int, Clamp, str]]:
     gpus = placement.gpus
     namespace = intent.key.namespace
-    own_gpus, own_cost = _held(pool, gpus_by_name)
+    own_gpus, own_cost = _held(pool, shared.types)
     limits: list[tuple[int, Clamp, str]] = []
     if intent.max_replicas is not None:
         limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"spec.scaling.maxReplicas is {intent.max_replicas}"))
@@ -111,7 +111,8 @@ def _limits(
                 (
                     affordable,
                     Clamp.MAX_COST,
-                    f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas at {price:.2f} $/h",
+                    f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
+                    f" at {price:.2f} $/h",
                 )
             )
         if policy.max_cost_per_hour_per_namespace is not None:
@@ -154,11 +155,10 @@ def take(
     placement: Placement,
     pool: PoolView,
     shared: Shared,
-    gpus: Mapping[str, GpuType],
 ) -> None:
     """Take what `replicas` need from what is shared, so that the next Model sees what is left."""
     namespace = intent.key.namespace
-    own_gpus, own_cost = _held(pool, gpus)
+    own_gpus, own_cost = _held(pool, shared.types)
     shared.gpus[namespace] = shared.gpus.get(namespace, 0) + replicas * placement.gpus - own_gpus
     cost = replicas * (placement.price_per_hour or 0.0)
     shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost - own_cost

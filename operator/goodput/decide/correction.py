@@ -44,6 +44,7 @@ def speed(
     gpu: GpuType,
     shape: Shape,
     lengths: Lengths,
+    *,
     observation: Observation,
     policy: Policy,
 ) -> float:

@@ -50,16 +50,17 @@ def intervals(
             break
         earliest = min(earliest, start)
         if sample.offered and start < end:
-            _spread(bins, end, width, start, stop, sample.offered / seconds)
+            _spread(bins, end, width, (start, stop), sample.offered / seconds)
     for scraped_at, rate in tail:
         if rate and scraped_at < end:
-            _spread(bins, end, width, scraped_at, end, rate)
+            _spread(bins, end, width, (scraped_at, end), rate)
     seen = int((end - earliest) / width + 0.2)
     return bins[: min(seen, wanted)]
 
 
-def _spread(bins: list[float], end: float, width: float, start: float, stop: float, rate: float) -> None:
-    """Add `rate` over [start, stop] to the bins that it overlaps."""
+def _spread(bins: list[float], end: float, width: float, span: tuple[float, float], rate: float) -> None:
+    """Add `rate` over a span of time to the bins that it overlaps."""
+    start, stop = span
     index = int((end - stop) / width) if stop < end else 0
     top = end - index * width
     while index < len(bins) and top > start:

@@ -45,6 +45,7 @@ def sentence(
     action: Action,
     rule: Rule,
     clamp: Clamp,
+    *,
     before: int,
     after: int,
     wanted: int,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from goodput.decide.bounds import Shared
-from goodput.decide.model import Fleet, decide_model
+from goodput.decide.model import decide_model
 from goodput.decide.policy import Policy
+from goodput.decide.work import Fleet
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import Snapshot

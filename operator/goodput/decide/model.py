@@ -2,74 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from goodput.decide import bounds, explain, history, replicas
+from goodput.decide import bounds, explain, history, outcome, replicas
 from goodput.decide.conditions import Findings, conditions
-from goodput.decide.correction import Observation, speed, trim
 from goodput.decide.count import Count
-from goodput.decide.demand import Demand, estimate, intervals
-from goodput.decide.forecast import Forecast, forecast, horizon_seconds, learn_ratio, startup_seconds
-from goodput.decide.placement import Placed, place
-from goodput.decide.policy import Policy
+from goodput.decide.forecast import startup_seconds
+from goodput.decide.placement import place
+from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
-from goodput.decide.telemetry import Reading, objective_mark, read
+from goodput.decide.telemetry import read
 from goodput.decide.victims import victims
-from goodput.domain.decision import Action, Clamp, Decision, Quantity, Rule
+from goodput.decide.work import Fleet, Work
+from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import SERVE_POOL
-from goodput.domain.intent import GpuType, ModelIntent, Objective, RoutingMode, ScalingMode
-from goodput.domain.memory import LoopMemory, Sample
-from goodput.domain.observed import GpuSupply, ModelView, PodState, PoolView
-from goodput.domain.plan import Figures, ModelPlan, Placement, PoolPlan
-from goodput.perfmodel import Capacity, Lengths, Shape, capacity
+from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
+from goodput.domain.memory import LoopMemory
+from goodput.domain.observed import ModelView, PodState, PoolView
+from goodput.domain.plan import ModelPlan, Placement, PoolPlan
 from goodput.perfmodel.memory import weight_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """What all Models of one tick have in common. `shared` is used up as Models are decided."""
-
-    gpus: Mapping[str, GpuType]
-    supply: Mapping[str, GpuSupply]
-    shared: bounds.Shared
-    policy: Policy
-    now: float
-    telemetry_error: str
-
-
-@dataclass(slots=True)
-class _Work:
-    """Values of one Model on their way to a decision; filled step by step."""
-
-    view: ModelView
-    memory: LoopMemory
-    fleet: Fleet
-    reading: Reading
-    placed: Placed
-    samples: tuple[Sample, ...]
-    startup: float
-    lengths: Lengths
-    lengths_requests: float
-    attainment: history.Attainment
-    window: float  # seconds of the attainment
-    count: Count
-    demand: Demand | None = None
-    outlook: Forecast | None = None
-    able: Capacity | None = None  # of one replica, at the learned speed
-    capacity_rps: float = 0.0  # believed, trim included
-    plain_rps: float = 0.0  # believed, without the trim
-    load_rps: float | None = None
-    floor_rps: float = 0.0
-    peak_rps: float = 0.0
-    utilisation: float | None = None
-    certain: bool = False
-    correction: float | None = None
-    proven_rps: float = 0.0
-    trim: float = 1.0
-    trimmed_at: float = 0.0
-    failing: str = ""
 
 
 def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> ModelPlan:
@@ -90,7 +42,7 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
     lengths, seen, _ = history.lengths(samples, now - policy.attainment_window_seconds, policy)
     routed = intent.routing is RoutingMode.ROUTER
     least = intent.objective.min_requests if intent.objective is not None else 1
-    work = _Work(
+    work = Work(
         view=view,
         memory=memory,
         fleet=fleet,
@@ -105,111 +57,8 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
         count=Count.of(view.pool),
     )
     if placed.placement is not None and intent.objective is not None:
-        _size(work, placed.placement, intent.objective)
+        size(work, placed.placement, intent.objective)
     return _conclude(work)
-
-
-def _size(work: _Work, placement: Placement, objective: Objective) -> None:
-    """Believed capacity of a replica, demand, and the load to provide for."""
-    view, reading, policy, now = work.view, work.reading, work.fleet.policy, work.fleet.now
-    arch, gpu = view.intent.architecture, work.placed.gpu
-    if arch is None or gpu is None:
-        return
-    memory = work.memory
-    shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
-    pool = view.pool
-    ready, starting = work.count.ready, work.count.starting
-    correction = memory.correction
-    if not reading.blind:
-        counts = intervals(work.samples, reading.tail, reading.demand_at, policy) if reading.demand_at else []
-        work.demand = estimate(counts, policy)
-        if reading.sample is not None:
-            correction = speed(
-                memory, arch, gpu, shape, work.lengths, _observation(work, reading.sample, ready), policy
-            )
-    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
-    work.plain_rps = _believed(work.able, memory, correction, placement)
-    demand = work.demand
-    if demand is not None and ready:
-        work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
-    recent = _recent(work)
-    work.failing = _failing(work, recent, objective)
-    utilisation = work.utilisation or 0.0
-    work.certain = (
-        not reading.blind
-        and demand is not None
-        and recent.upper is not None
-        and history.certainly_below(recent, objective.attainment)
-        and work.able.feasible
-        and not work.failing
-        and (utilisation >= policy.explained_utilisation or reading.waiting > 0.0)
-    )
-    settled = not starting and not pool.rolling_out and not reading.blind and work.able.feasible
-    trimmed, trimmed_at = trim(
-        memory,
-        recent,
-        objective,
-        0.0 if work.failing else utilisation,
-        certain=work.certain,
-        settled=settled,
-        now=now,
-        policy=policy,
-    )
-    proven = memory.proven_rps
-    if recent.lower is not None and recent.lower >= objective.attainment and demand is not None and ready:
-        proven = max(proven, round(demand.slow_rps / ready, 4))
-    work.correction, work.proven_rps = correction, proven
-    work.trim, work.trimmed_at = trimmed, trimmed_at
-    work.capacity_rps = work.plain_rps * trimmed
-    if demand is not None:
-        work.outlook = forecast(demand, memory, work.startup, policy)
-        # What waits beyond what the objective allows must be gone by the time that new replicas serve.
-        backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
-        work.load_rps = work.outlook.rps + backlog
-        work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
-
-
-def _believed(able: Capacity, memory: LoopMemory, correction: float, placement: Placement) -> float:
-    """Capacity of one replica: raised above the prior only as far as load has shown."""
-    proven = max(placement.capacity_rps, 1.1 * memory.proven_rps)
-    return min(able.rps, proven) if correction > 1.0 else able.rps
-
-
-def _observation(work: _Work, sample: Sample, ready: int) -> Observation:
-    now, policy = work.fleet.now, work.fleet.policy
-    newest = work.count.newest_ready_at
-    seconds = max(1.0, sample.seconds or policy.scrape_seconds)
-    return Observation(
-        itl_seconds=work.reading.itl_seconds,
-        itl_count=work.reading.itl_count,
-        running=work.reading.running,
-        ready=ready,
-        rps=sample.first_tokens / seconds,
-        seconds=seconds,
-        warm=not work.view.pool.rolling_out and now - newest >= policy.warmup_seconds,
-    )
-
-
-def _recent(work: _Work) -> history.Attainment:
-    """Attainment of the last moments, since the last change took effect: what a decision may still mend."""
-    policy, now, memory = work.fleet.policy, work.fleet.now, work.memory
-    intent = work.view.intent
-    newest = work.count.newest_ready_at
-    since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
-    least = intent.objective.min_requests if intent.objective is not None else 1
-    return history.attainment(work.samples, since, least, intent.routing is RoutingMode.ROUTER)
-
-
-def _failing(work: _Work, recent: history.Attainment, objective: Objective) -> str:
-    """Why requests fail for reasons that replicas do not heal; empty where they do not."""
-    failed_pods = work.count.failed
-    if failed_pods:
-        return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
-    rejected = sum(sample.rejected for sample in work.samples[-8:])
-    errors = recent.failed
-    if recent.requests and errors > (1.0 - objective.attainment) * recent.requests and errors > 2.0 * rejected + 5.0:
-        return f"{errors:.0f} of {recent.requests:.0f} requests were answered with an error"
-    return ""
 
 
 def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:
@@ -228,7 +77,7 @@ def _stand_ins(pool: PoolView, lost: int, base: int) -> int:
     return min(lost, max(0, base - healthy))
 
 
-def _conclude(work: _Work) -> ModelPlan:
+def _conclude(work: Work) -> ModelPlan:
     """Replicas, decision, conditions, figures and memory."""
     view, memory, fleet = work.view, work.memory, work.fleet
     policy, now, intent, pool = fleet.policy, fleet.now, view.intent, view.pool
@@ -244,7 +93,7 @@ def _conclude(work: _Work) -> ModelPlan:
         rule = held or Rule.HOLD_PROBLEM
         wanted_replicas = total = pool.spec_replicas if pool.exists else 0
         if placement is not None:
-            bounds.take(total, intent, placement, pool, fleet.shared, fleet.gpus)
+            bounds.take(total, intent, placement, pool, fleet.shared)
     else:
         wanted = _wanted(work, base)
         loads = wanted.loads
@@ -253,7 +102,7 @@ def _conclude(work: _Work) -> ModelPlan:
         rule = wanted.law.rule
         wanted_replicas = wanted.law.replicas
         surge = _stand_ins(pool, work.count.lost, wanted_replicas)
-        limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, fleet.gpus, policy)
+        limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, policy=policy)
         clamp, clamp_message, overruled = limited.clamp, limited.message, limited.overruled
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
@@ -261,13 +110,13 @@ def _conclude(work: _Work) -> ModelPlan:
         if surge:
             total = _with_stand_ins(total, surge, work, placement)
             surge = max(0, total - limited.replicas)
-        bounds.take(total, intent, placement, pool, fleet.shared, fleet.gpus)
+        bounds.take(total, intent, placement, pool, fleet.shared)
     advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule not in (Rule.HOLD_PROBLEM,)
     runs = pool.spec_replicas if (advise or held is not None) else total
-    action = _action(pool, total, surge, surge_before, advise, placement, held)
-    inputs = _inputs(work)
+    action = _action(pool, total, surge=surge, surge_before=surge_before, advise=advise, placement=placement, held=held)
+    inputs = outcome.inputs(work)
     detail = "; ".join(
-        part for part in (clamp_message if clamp is not Clamp.NONE else "", _detail(work, surge)) if part
+        part for part in (clamp_message if clamp is not Clamp.NONE else "", outcome.detail(work, surge)) if part
     )
     decision = Decision(
         model=intent.key,
@@ -280,13 +129,20 @@ def _conclude(work: _Work) -> ModelPlan:
         to_replicas=total,
         wanted_replicas=wanted_replicas,
         message=explain.sentence(
-            action, rule, clamp, pool.spec_replicas if pool.exists else 0, total, wanted_replicas, inputs, detail
+            action,
+            rule,
+            clamp,
+            before=pool.spec_replicas if pool.exists else 0,
+            after=total,
+            wanted=wanted_replicas,
+            inputs=inputs,
+            detail=detail,
         ),
         inputs=inputs,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
         + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps),
     )
-    figures = _figures(work, runs, total)
+    figures = outcome.figures(work, runs, total)
     plan = None
     if placement is not None and not fatal and not (held is not None and not pool.exists):
         plan = PoolPlan(
@@ -313,7 +169,9 @@ def _conclude(work: _Work) -> ModelPlan:
         decision=decision,
         conditions=conditions(findings),
         figures=figures,
-        memory=_remember(work, decision, runs, surge if not advise else 0, room_since, loads),
+        memory=outcome.remember(
+            work, decision, runs=runs, surge=surge if not advise else 0, room_since=room_since, loads=loads
+        ),
     )
 
 
@@ -334,7 +192,7 @@ class _Law:
     loads: tuple[tuple[float, float], ...]
 
 
-def _wanted(work: _Work, base: int) -> _Law:
+def _wanted(work: Work, base: int) -> _Law:
     """What the law of replicas asks for, before limits."""
     view, memory, policy, now = work.view, work.memory, work.fleet.policy, work.fleet.now
     pool, reading = view.pool, work.reading
@@ -370,13 +228,13 @@ def _wanted(work: _Work, base: int) -> _Law:
     return _Law(law, loads)
 
 
-def _drain_seconds(work: _Work) -> float:
+def _drain_seconds(work: Work) -> float:
     telemetry = work.view.telemetry
     p95 = telemetry.pool.request_seconds_p95 if telemetry is not None and telemetry.pool is not None else None
     return p95 if p95 is not None and isfinite(p95) and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds
 
 
-def _with_stand_ins(limited: int, surge: int, work: _Work, placement: Placement) -> int:
+def _with_stand_ins(limited: int, surge: int, work: Work, placement: Placement) -> int:
     """`limited` plus stand-ins, as far as GPUs reach: a lost node does not free those of its pods."""
     free = work.fleet.shared.free.get(placement.gpu_type)
     if free is None:
@@ -388,6 +246,7 @@ def _with_stand_ins(limited: int, surge: int, work: _Work, placement: Placement)
 def _action(
     pool: PoolView,
     total: int,
+    *,
     surge: int,
     surge_before: int,
     advise: bool,
@@ -405,106 +264,3 @@ def _action(
             return Action.ADVISE_UP
         return Action.REPLACE if surge > surge_before else Action.SCALE_UP
     return Action.ADVISE_DOWN if advise else Action.SCALE_DOWN
-
-
-def _inputs(work: _Work) -> tuple[Quantity, ...]:
-    found: list[Quantity] = []
-    if work.demand is not None:
-        found.append(Quantity("demand", round(work.demand.rps, 4), "requests/s"))
-    if work.outlook is not None:
-        found.append(Quantity("forecast", round(work.outlook.rps, 4), "requests/s"))
-        found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
-    if work.capacity_rps > 0.0:
-        found.append(Quantity("capacity per replica", round(work.capacity_rps, 4), "requests/s"))
-    if work.reading.waiting:
-        found.append(Quantity("waiting", round(work.reading.waiting, 1), "requests"))
-    if work.attainment.upper is not None and work.attainment.lower is not None:
-        found.append(Quantity("attainment at least", round(work.attainment.lower, 4)))
-        found.append(Quantity("attainment at most", round(work.attainment.upper, 4)))
-    return tuple(found)
-
-
-def _detail(work: _Work, surge: int) -> str:
-    parts = []
-    if surge:
-        parts.append(f"{surge} of them stand in for pods on lost nodes")
-    if work.reading.problem is not None:
-        parts.append(work.reading.message)
-    if work.placed.placement is None:
-        parts.append(work.placed.message)
-    if work.view.intent.routing is RoutingMode.NONE and work.demand is not None:
-        parts.append("without a router, demand is a lower bound: what engines saw arrive")
-    if work.view.pool.foreign_scaler:
-        parts.append(f"{work.view.pool.foreign_scaler} scales it")
-    return "; ".join(parts)
-
-
-def _figures(work: _Work, runs: int, total: int) -> Figures:
-    view, placement = work.view, work.placed.placement
-    sample = work.reading.sample
-    price = placement.price_per_hour if placement is not None else None
-    pods = work.count.placed
-    covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
-    seen = work.attainment
-    known = bool(work.samples) and not work.reading.blind
-    demand = work.demand
-    return Figures(
-        demand_rps=demand.rps if demand is not None else None,
-        forecast_rps=work.outlook.rps if work.outlook is not None else None,
-        capacity_rps_per_replica=work.capacity_rps if work.capacity_rps > 0.0 else None,
-        goodput_lower_rps=seen.good_lower / covered if known else None,
-        goodput_upper_rps=seen.good_upper / covered if known else None,
-        attainment_lower=work.attainment.lower,
-        attainment_upper=work.attainment.upper,
-        attainment_requests=int(work.attainment.requests),
-        replicas_desired=total,
-        replicas_ready=work.count.ready,
-        replicas_pending=work.count.starting,
-        cost_per_hour=price * pods if price is not None else None,
-        input_tokens_mean=work.lengths.input_mean if work.lengths_requests else None,
-        output_tokens_mean=work.lengths.output_mean if work.lengths_requests else None,
-        utilisation=work.utilisation,
-        startup_seconds=work.startup,
-        offered_delta=sample.offered if sample is not None else 0.0,
-        good_lower_delta=sample.good_lower if sample is not None else 0.0,
-        good_upper_delta=sample.good_upper if sample is not None else 0.0,
-    )
-
-
-def _remember(
-    work: _Work,
-    decision: Decision,
-    runs: int,
-    surge: int,
-    room_since: float,
-    loads: tuple[tuple[float, float], ...],
-) -> LoopMemory:
-    memory, reading, now = work.memory, work.reading, work.fleet.now
-    policy = work.fleet.policy
-    ratios, ratio_at = memory.max_ratios, memory.ratio_at
-    if reading.demand_at and not reading.blind and not work.view.pool.rolling_out:
-        horizon = horizon_seconds(work.startup, policy)
-        ratios, ratio_at = learn_ratio(memory, work.samples, reading.demand_at, horizon, policy)
-    sized = work.correction is not None
-    problem_since = (memory.metrics_problem_since or now) if reading.problem is not None else 0.0
-    return replace(
-        memory,
-        last_scale_up_at=now if decision.action is Action.SCALE_UP else memory.last_scale_up_at,
-        last_scale_down_at=now if decision.action is Action.SCALE_DOWN else memory.last_scale_down_at,
-        room_since=room_since,
-        desired=runs,
-        samples=work.samples,
-        marks=reading.marks,
-        router_marks=reading.router_marks,
-        pool_mark=reading.pool_mark,
-        metrics_problem_since=problem_since,
-        loads=loads,
-        surge=surge,
-        objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
-        max_ratios=ratios,
-        ratio_at=ratio_at,
-        correction=work.correction if work.correction is not None else memory.correction,
-        proven_rps=work.proven_rps if sized else memory.proven_rps,
-        trim=work.trim if sized else memory.trim,
-        trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
-    )

@@ -97,7 +97,7 @@ def place(
             )
         except ModelDoesNotFit as error:
             return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, str(error)), True)
-    return _choose(intent, arch, objective, gpus, supply, policy)
+    return _choose(intent, arch, objective, gpus, supply, policy=policy)
 
 
 def _incumbent(
@@ -127,6 +127,7 @@ def _choose(
     objective: Objective,
     gpus: Mapping[str, GpuType],
     supply: Mapping[str, GpuSupply],
+    *,
     policy: Policy,
 ) -> Placed:
     rejected: list[Rejected] = []
@@ -151,7 +152,7 @@ def _choose(
             invalid.append(problem)
             rejected.append(Rejected(name, problem))
             continue
-        option = _smallest(intent, arch, objective, gpu, there, policy, rejected, unfit)
+        option = _smallest(intent, arch, objective, gpu, there, policy=policy, rejected=rejected, unfit=unfit)
         if option is not None:
             options.append(option)
     if not options:
@@ -194,6 +195,7 @@ def _smallest(
     objective: Objective,
     gpu: GpuType,
     there: GpuSupply,
+    *,
     policy: Policy,
     rejected: list[Rejected],
     unfit: list[str],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 
-from goodput.decide.goodput import Window, bounds
+from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, lost
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
@@ -17,21 +17,16 @@ from goodput.domain.memory import LoopMemory, PodMark, Sample
 from goodput.domain.observed import (
     ModelTelemetry,
     ModelView,
-    PodCounters,
     PodState,
     PodView,
     PoolTelemetry,
     RouterTelemetry,
 )
 
-# Layout of PodMark.values of an engine pod.
-FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING, CARRY_LOWER, CARRY_UPPER, ABORTED = range(11)
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 # Layout of LoopMemory.pool_mark.
 PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT = range(5)
-# Observed so shortly after a start that a rate means nothing.
-_LEAST_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -53,25 +48,6 @@ class Reading:
     itl_seconds: float | None = None  # mean inter-token latency since the last look
     itl_count: float = 0.0
     in_flight: dict[str, float] = field(default_factory=dict)  # running and waiting per engine pod
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the engine pods that have a new scrape."""
-
-    ends: float = 0.0
-    seconds: float = 0.0
-    pods: int = 0
-    first: float = 0.0
-    finished: float = 0.0
-    ttft_misses: float = 0.0
-    tpot_misses: float = 0.0
-    e2e_misses: float = 0.0
-    lower: float = 0.0
-    upper: float = 0.0
-    rejected: float = 0.0
-    arrived: float = 0.0
-    newest: float = 0.0
 
 
 def objective_mark(objective: Objective | None) -> tuple[float | None, ...]:
@@ -102,7 +78,7 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         invalid = _invalid(pool, telemetry.router)
         if invalid:
             return _fail(reading, ConditionReason.METRICS_INVALID, invalid)
-    sums = _engine(reading, view, pool, memory, policy, objective) if pool is not None else _Sums()
+    sums = _engine(reading, view, pool, memory, objective) if pool is not None else Sums()
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
     if view.intent.routing is RoutingMode.NONE:
         offered, failed = sums.arrived, sums.rejected
@@ -129,7 +105,7 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
             first_tokens=sums.first,
             failed=failed,
         )
-    _freshness(reading, view, telemetry, measurable, policy, now)
+    _freshness(reading, view, telemetry, measurable, policy=policy, now=now)
     return reading
 
 
@@ -174,10 +150,9 @@ def _engine(
     view: ModelView,
     pool: PoolTelemetry,
     memory: LoopMemory,
-    policy: Policy,
     objective: Objective | None,
-) -> _Sums:
-    sums = _Sums()
+) -> Sums:
+    sums = Sums()
     marks = {mark.pod: mark for mark in memory.marks}
     alive = {pod.name: pod for pod in view.pool.pods}
     rebased = memory.objective != objective_mark(objective)
@@ -196,155 +171,40 @@ def _engine(
             waiting += pod_waiting
             running += pod_running
             in_flight[name] = pod_waiting + pod_running
-        if mark is not None and counters.scraped_at <= mark.scraped_at:
+        silent = counters.first_tokens is None or counters.finished is None
+        if mark is None and silent:
+            continue
+        if mark is not None and (silent or counters.scraped_at <= mark.scraped_at):
             if pod is not None:
                 kept.append(mark)
             else:
-                sums.upper += _lost(mark)
+                sums.upper += lost(mark)
             continue
-        new = _pod(sums, counters, mark, pod, memory.born_at, objective, rebased, pool.threshold_error)
+        new = count_pod(
+            sums,
+            counters,
+            mark,
+            pod,
+            born_at=memory.born_at,
+            objective=objective,
+            rebased=rebased,
+            error=pool.threshold_error,
+        )
         if pod is not None:
             kept.append(new)
         else:
-            sums.upper += _lost(new)
+            sums.upper += lost(new)
     for name, mark in marks.items():
         if name in alive:
             kept.append(mark)
         else:
             # It went away: what was in flight at its last scrape may have finished well, unseen.
-            sums.upper += _lost(mark)
+            sums.upper += lost(mark)
     kept.sort(key=lambda mark: mark.pod)
     reading.marks = tuple(kept)
     reading.waiting = waiting
     reading.running = running
     return sums
-
-
-def _lost(mark: PodMark) -> float:
-    values = mark.values
-    return max(0.0, (values[RUNNING] or 0.0) + (values[WAITING] or 0.0) - (values[CARRY_UPPER] or 0.0))
-
-
-def _pod(
-    sums: _Sums,
-    now: PodCounters,
-    mark: PodMark | None,
-    pod: PodView | None,
-    born_at: float,
-    objective: Objective | None,
-    rebased: bool,
-    error: float,
-) -> PodMark:
-    first, finished = now.first_tokens, now.finished
-    waiting, running = now.waiting or 0.0, now.running or 0.0
-    old: tuple[float | None, ...]
-    started = mark.scraped_at if mark is not None else 0.0
-    carry_lower = carry_upper = aborted_before = 0.0
-    if mark is None:
-        if pod is None or pod.created_at < born_at:
-            # Older than our memory: what it counted so far was counted before, or never.
-            return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, 0.0, 0.0, 0.0))
-        old, started = _ZEROS, pod.created_at
-    else:
-        old = mark.values
-        carry_lower, carry_upper, aborted_before = old[CARRY_LOWER] or 0.0, old[CARRY_UPPER] or 0.0, old[ABORTED] or 0.0
-        if _fell(first, old[FIRST]) or _fell(finished, old[FINISHED]):
-            # The engine restarted: what was in flight may have finished well before it, unseen.
-            sums.upper += _lost(mark)
-            old, carry_lower, carry_upper, aborted_before = _ZEROS, 0.0, 0.0, 0.0
-            rebased = False
-    scraped_at = now.scraped_at
-    sums.pods += 1
-    sums.ends += scraped_at
-    sums.seconds += max(_LEAST_SECONDS, scraped_at - started)
-    sums.newest = max(sums.newest, scraped_at)
-    got_first = _delta(first, old[FIRST])
-    ended = _delta(finished, old[FINISHED])
-    rejected = _delta(now.rejected, old[REJECTED])
-    sums.first += got_first
-    sums.finished += ended
-    sums.rejected += rejected
-    arrived = got_first + rejected + waiting - (old[WAITING] or 0.0)
-    if arrived > 0.0:
-        sums.arrived += arrived
-    in_flight = running + waiting
-    aborted = 0.0
-    if first is not None and finished is not None and first - finished > running:
-        aborted = first - finished - running
-    if objective is None:
-        return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, 0.0, 0.0, aborted))
-    late = slow = late_end = 0.0
-    unknown = rebased
-    if objective.ttft_seconds is not None:
-        unknown |= now.ttft_within is None
-        late = got_first - _delta(now.ttft_within, old[TTFT_OK])
-        late = late if late > 0.0 else 0.0
-    if objective.tpot_seconds is not None:
-        unknown |= now.tpot_within is None
-        slow = _missed(ended, now.tpot_within, old[TPOT_OK])
-    if objective.e2e_seconds is not None:
-        unknown |= now.e2e_within is None
-        late_end = _missed(ended, now.e2e_within, old[E2E_OK])
-    if unknown:
-        # Counted against another threshold, or not at all: anything between none and all was good.
-        sums.upper += ended
-        return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, in_flight, 0.0, aborted))
-    result = bounds(
-        Window(ended, late, slow, late_end, in_flight, aborted - aborted_before if aborted > aborted_before else 0.0),
-        carry_lower,
-        carry_upper,
-    )
-    sums.ttft_misses += late
-    sums.tpot_misses += slow
-    sums.e2e_misses += late_end
-    if error > 0.0:
-        slack = error * ended
-        sums.lower += max(0.0, result.lower - slack)
-        sums.upper += min(ended, result.upper + slack)
-    else:
-        sums.lower += result.lower
-        sums.upper += result.upper
-    return PodMark(
-        pod=now.pod,
-        scraped_at=now.scraped_at,
-        values=_values(now, result.carry_lower, result.carry_upper, aborted),
-    )
-
-
-_ZEROS: tuple[float | None, ...] = (0.0,) * 11
-
-
-def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: float) -> tuple[float | None, ...]:
-    return (
-        now.first_tokens,
-        now.ttft_within,
-        now.finished,
-        now.tpot_within,
-        now.e2e_within,
-        now.rejected,
-        now.waiting,
-        now.running,
-        carry_lower,
-        carry_upper,
-        aborted,
-    )
-
-
-def _fell(value: float | None, before: float | None) -> bool:
-    return value is not None and before is not None and value < before
-
-
-def _delta(value: float | None, before: float | None) -> float:
-    """Growth of a counter; after a restart, what it counted since. Absent on either side: nothing known, 0."""
-    if value is None or before is None:
-        return 0.0
-    return value - before if value >= before else value
-
-
-def _missed(ended: float, within: float | None, before: float | None) -> float:
-    """Of `ended` requests, those that were not within the objective."""
-    missed = ended - _delta(within, before)
-    return 0.0 if missed < 0.0 else ended if missed > ended else missed
 
 
 def _router(
@@ -376,11 +236,11 @@ def _router(
         if mark is not None or created[name] >= memory.born_at:
             before = (mark.values[REQUESTS] or 0.0) if mark is not None else 0.0
             errors_before = (mark.values[ERRORS] or 0.0) if mark is not None else 0.0
-            seconds = max(_LEAST_SECONDS, scraped_at - (mark.scraped_at if mark is not None else created[name]))
-            grown = _delta(requests, before)
+            seconds = max(LEAST_SECONDS, scraped_at - (mark.scraped_at if mark is not None else created[name]))
+            grown = delta(requests, before)
             rate = grown / seconds
             offered += grown
-            failed += _delta(error, errors_before)
+            failed += delta(error, errors_before)
             ends += scraped_at
             lengths += seconds
             pods += 1
@@ -407,16 +267,16 @@ def _tokens(reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory) ->
     )
     before = memory.pool_mark
     reading.pool_mark = now
-    if len(before) != len(now) or any(_fell(new, old) for new, old in zip(now, before, strict=True)):
+    if len(before) != len(now) or any(fell(new, old) for new, old in zip(now, before, strict=True)):
         return 0.0, 0.0, 0.0
-    count = _delta(now[ITL_COUNT], before[ITL_COUNT])
+    count = delta(now[ITL_COUNT], before[ITL_COUNT])
     if count > 0.0:
         reading.itl_count = count
-        reading.itl_seconds = _delta(now[ITL_SUM], before[ITL_SUM]) / count
+        reading.itl_seconds = delta(now[ITL_SUM], before[ITL_SUM]) / count
     return (
-        _delta(now[PROMPT], before[PROMPT]),
-        _delta(now[CACHED], before[CACHED]),
-        _delta(now[GENERATION], before[GENERATION]),
+        delta(now[PROMPT], before[PROMPT]),
+        delta(now[CACHED], before[CACHED]),
+        delta(now[GENERATION], before[GENERATION]),
     )
 
 
@@ -425,6 +285,7 @@ def _freshness(
     view: ModelView,
     telemetry: ModelTelemetry,
     measurable: list[PodView],
+    *,
     policy: Policy,
     now: float,
 ) -> None:

@@ -1,0 +1,117 @@
+"""What leaves a decision beside the number: inputs, details, figures and the memory of the next tick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from goodput.decide.forecast import horizon_seconds, learn_ratio
+from goodput.decide.telemetry import objective_mark
+from goodput.decide.work import Work
+from goodput.domain.decision import Action, Decision, Quantity
+from goodput.domain.intent import RoutingMode
+from goodput.domain.memory import LoopMemory
+from goodput.domain.plan import Figures
+
+
+def inputs(work: Work) -> tuple[Quantity, ...]:
+    found: list[Quantity] = []
+    if work.demand is not None:
+        found.append(Quantity("demand", round(work.demand.rps, 4), "requests/s"))
+    if work.outlook is not None:
+        found.append(Quantity("forecast", round(work.outlook.rps, 4), "requests/s"))
+        found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
+    if work.capacity_rps > 0.0:
+        found.append(Quantity("capacity per replica", round(work.capacity_rps, 4), "requests/s"))
+    if work.reading.waiting:
+        found.append(Quantity("waiting", round(work.reading.waiting, 1), "requests"))
+    if work.attainment.upper is not None and work.attainment.lower is not None:
+        found.append(Quantity("attainment at least", round(work.attainment.lower, 4)))
+        found.append(Quantity("attainment at most", round(work.attainment.upper, 4)))
+    return tuple(found)
+
+
+def detail(work: Work, surge: int) -> str:
+    parts = []
+    if surge:
+        parts.append(f"{surge} of them stand in for pods on lost nodes")
+    if work.reading.problem is not None:
+        parts.append(work.reading.message)
+    if work.placed.placement is None:
+        parts.append(work.placed.message)
+    if work.view.intent.routing is RoutingMode.NONE and work.demand is not None:
+        parts.append("without a router, demand is a lower bound: what engines saw arrive")
+    if work.view.pool.foreign_scaler:
+        parts.append(f"{work.view.pool.foreign_scaler} scales it")
+    return "; ".join(parts)
+
+
+def figures(work: Work, runs: int, total: int) -> Figures:
+    placement = work.placed.placement
+    sample = work.reading.sample
+    price = placement.price_per_hour if placement is not None else None
+    pods = work.count.placed
+    covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
+    seen = work.attainment
+    known = bool(work.samples) and not work.reading.blind
+    demand = work.demand
+    return Figures(
+        demand_rps=demand.rps if demand is not None else None,
+        forecast_rps=work.outlook.rps if work.outlook is not None else None,
+        capacity_rps_per_replica=work.capacity_rps if work.capacity_rps > 0.0 else None,
+        goodput_lower_rps=seen.good_lower / covered if known else None,
+        goodput_upper_rps=seen.good_upper / covered if known else None,
+        attainment_lower=work.attainment.lower,
+        attainment_upper=work.attainment.upper,
+        attainment_requests=int(work.attainment.requests),
+        replicas_desired=total,
+        replicas_ready=work.count.ready,
+        replicas_pending=work.count.starting,
+        cost_per_hour=price * pods if price is not None else None,
+        input_tokens_mean=work.lengths.input_mean if work.lengths_requests else None,
+        output_tokens_mean=work.lengths.output_mean if work.lengths_requests else None,
+        utilisation=work.utilisation,
+        startup_seconds=work.startup,
+        offered_delta=sample.offered if sample is not None else 0.0,
+        good_lower_delta=sample.good_lower if sample is not None else 0.0,
+        good_upper_delta=sample.good_upper if sample is not None else 0.0,
+    )
+
+
+def remember(
+    work: Work,
+    decision: Decision,
+    *,
+    runs: int,
+    surge: int,
+    room_since: float,
+    loads: tuple[tuple[float, float], ...],
+) -> LoopMemory:
+    memory, reading, now = work.memory, work.reading, work.fleet.now
+    policy = work.fleet.policy
+    ratios, ratio_at = memory.max_ratios, memory.ratio_at
+    if reading.demand_at and not reading.blind and not work.view.pool.rolling_out:
+        horizon = horizon_seconds(work.startup, policy)
+        ratios, ratio_at = learn_ratio(memory, work.samples, reading.demand_at, horizon, policy)
+    sized = work.correction is not None
+    problem_since = (memory.metrics_problem_since or now) if reading.problem is not None else 0.0
+    return replace(
+        memory,
+        last_scale_up_at=now if decision.action is Action.SCALE_UP else memory.last_scale_up_at,
+        last_scale_down_at=now if decision.action is Action.SCALE_DOWN else memory.last_scale_down_at,
+        room_since=room_since,
+        desired=runs,
+        samples=work.samples,
+        marks=reading.marks,
+        router_marks=reading.router_marks,
+        pool_mark=reading.pool_mark,
+        metrics_problem_since=problem_since,
+        loads=loads,
+        surge=surge,
+        objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
+        max_ratios=ratios,
+        ratio_at=ratio_at,
+        correction=work.correction if work.correction is not None else memory.correction,
+        proven_rps=work.proven_rps if sized else memory.proven_rps,
+        trim=work.trim if sized else memory.trim,
+        trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
+    )

@@ -1,0 +1,180 @@
+"""Counters of one engine pod against the mark of the last look: what arrived, what ended, what was good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from goodput.decide.goodput import Window, bounds
+from goodput.domain.intent import Objective
+from goodput.domain.memory import PodMark
+from goodput.domain.observed import PodCounters, PodView
+
+# Layout of PodMark.values of an engine pod.
+FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING, CARRY_LOWER, CARRY_UPPER, ABORTED = range(11)
+# Observed so shortly after a start that a rate means nothing.
+LEAST_SECONDS = 1.0
+_ZEROS: tuple[float | None, ...] = (0.0,) * 11
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over the engine pods that have a new scrape."""
+
+    ends: float = 0.0
+    seconds: float = 0.0
+    pods: int = 0
+    first: float = 0.0
+    finished: float = 0.0
+    ttft_misses: float = 0.0
+    tpot_misses: float = 0.0
+    e2e_misses: float = 0.0
+    lower: float = 0.0
+    upper: float = 0.0
+    rejected: float = 0.0
+    arrived: float = 0.0
+    newest: float = 0.0
+
+
+def lost(mark: PodMark) -> float:
+    """What may have finished well after the last scrape of a pod that went away."""
+    values = mark.values
+    return max(0.0, (values[RUNNING] or 0.0) + (values[WAITING] or 0.0) - (values[CARRY_UPPER] or 0.0))
+
+
+def count_pod(
+    sums: Sums,
+    now: PodCounters,
+    mark: PodMark | None,
+    pod: PodView | None,
+    *,
+    born_at: float,
+    objective: Objective | None,
+    rebased: bool,
+    error: float,
+) -> PodMark:
+    """Add what one pod did since `mark` to `sums`; returns its new mark. A falling counter is a restart."""
+    first, finished = now.first_tokens, now.finished
+    waiting, running = now.waiting or 0.0, now.running or 0.0
+    old: tuple[float | None, ...]
+    started = mark.scraped_at if mark is not None else 0.0
+    carry_lower = carry_upper = aborted_before = 0.0
+    if mark is None:
+        if pod is None or pod.created_at < born_at:
+            # Older than our memory: what it counted so far was counted before, or never.
+            return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, 0.0, 0.0, 0.0))
+        old, started = _ZEROS, pod.created_at
+    else:
+        old = mark.values
+        carry_lower, carry_upper, aborted_before = old[CARRY_LOWER] or 0.0, old[CARRY_UPPER] or 0.0, old[ABORTED] or 0.0
+        if fell(first, old[FIRST]) or fell(finished, old[FINISHED]):
+            # The engine restarted: what was in flight may have finished well before it, unseen.
+            sums.upper += lost(mark)
+            old, carry_lower, carry_upper, aborted_before = _ZEROS, 0.0, 0.0, 0.0
+            rebased = False
+    scraped_at = now.scraped_at
+    sums.pods += 1
+    sums.ends += scraped_at
+    sums.seconds += max(LEAST_SECONDS, scraped_at - started)
+    sums.newest = max(sums.newest, scraped_at)
+    got_first = delta(first, old[FIRST])
+    ended = delta(finished, old[FINISHED])
+    rejected = delta(now.rejected, old[REJECTED])
+    sums.first += got_first
+    sums.finished += ended
+    sums.rejected += rejected
+    arrived = got_first + rejected + waiting - (old[WAITING] or 0.0)
+    if arrived > 0.0:
+        sums.arrived += arrived
+    aborted = 0.0
+    if first is not None and finished is not None and first - finished > running:
+        aborted = first - finished - running
+    growth = _Growth(got_first, ended, running + waiting, aborted, max(0.0, aborted - aborted_before))
+    carry_lower, carry_upper = _judge(
+        sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased, error=error
+    )
+    return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, carry_lower, carry_upper, aborted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """What one pod did since its last scrape."""
+
+    first: float
+    ended: float
+    in_flight: float
+    aborted: float  # in all, so far
+    newly_aborted: float
+
+
+def _judge(
+    sums: Sums,
+    now: PodCounters,
+    old: tuple[float | None, ...],
+    growth: _Growth,
+    *,
+    carry: tuple[float, float],
+    objective: Objective | None,
+    rebased: bool,
+    error: float,
+) -> tuple[float, float]:
+    """Add what was good at least and at most to `sums`; returns the late first tokens that are still to be charged."""
+    if objective is None:
+        return 0.0, 0.0
+    ended = growth.ended
+    late = slow = late_end = 0.0
+    unknown = rebased
+    if objective.ttft_seconds is not None:
+        unknown |= now.ttft_within is None
+        late = max(0.0, growth.first - delta(now.ttft_within, old[TTFT_OK]))
+    if objective.tpot_seconds is not None:
+        unknown |= now.tpot_within is None
+        slow = _missed(ended, now.tpot_within, old[TPOT_OK])
+    if objective.e2e_seconds is not None:
+        unknown |= now.e2e_within is None
+        late_end = _missed(ended, now.e2e_within, old[E2E_OK])
+    if unknown:
+        # Counted against another threshold, or not at all: anything between none and all was good.
+        sums.upper += ended
+        return growth.in_flight, 0.0
+    result = bounds(Window(ended, late, slow, late_end, growth.in_flight, growth.newly_aborted), *carry)
+    sums.ttft_misses += late
+    sums.tpot_misses += slow
+    sums.e2e_misses += late_end
+    slack = error * ended
+    sums.lower += max(0.0, result.lower - slack)
+    sums.upper += min(ended, result.upper + slack)
+    return result.carry_lower, result.carry_upper
+
+
+def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: float) -> tuple[float | None, ...]:
+    return (
+        now.first_tokens,
+        now.ttft_within,
+        now.finished,
+        now.tpot_within,
+        now.e2e_within,
+        now.rejected,
+        now.waiting,
+        now.running,
+        carry_lower,
+        carry_upper,
+        aborted,
+    )
+
+
+def fell(value: float | None, before: float | None) -> bool:
+    """Whether a counter restarted."""
+    return value is not None and before is not None and value < before
+
+
+def delta(value: float | None, before: float | None) -> float:
+    """Growth of a counter; after a restart, what it counted since. Absent on either side: nothing known, 0."""
+    if value is None or before is None:
+        return 0.0
+    return value - before if value >= before else value
+
+
+def _missed(ended: float, within: float | None, before: float | None) -> float:
+    """Of `ended` requests, those that were not within the objective."""
+    missed = ended - delta(within, before)
+    return 0.0 if missed < 0.0 else ended if missed > ended else missed

@@ -1,0 +1,122 @@
+"""What a replica is believed to do, what is asked of the fleet, and which misses replicas can mend."""
+
+from __future__ import annotations
+
+from goodput.decide import history
+from goodput.decide.correction import Observation, speed, trim
+from goodput.decide.demand import estimate, intervals
+from goodput.decide.forecast import forecast
+from goodput.decide.work import Work
+from goodput.domain.intent import Objective, RoutingMode
+from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.plan import Placement
+from goodput.perfmodel import Capacity, Shape, capacity
+
+
+def size(work: Work, placement: Placement, objective: Objective) -> None:
+    """Believed capacity of a replica, demand, and the load to provide for."""
+    view, reading, policy, now = work.view, work.reading, work.fleet.policy, work.fleet.now
+    arch, gpu = view.intent.architecture, work.placed.gpu
+    if arch is None or gpu is None:
+        return
+    memory = work.memory
+    shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
+    pool = view.pool
+    ready, starting = work.count.ready, work.count.starting
+    correction = memory.correction
+    if not reading.blind:
+        counts = intervals(work.samples, reading.tail, reading.demand_at, policy) if reading.demand_at else []
+        work.demand = estimate(counts, policy)
+        if reading.sample is not None:
+            correction = speed(
+                memory,
+                arch,
+                gpu,
+                shape,
+                work.lengths,
+                observation=_observation(work, reading.sample, ready),
+                policy=policy,
+            )
+    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
+    work.plain_rps = _believed(work.able, memory, correction, placement)
+    demand = work.demand
+    if demand is not None and ready:
+        work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
+    recent = _recent(work)
+    work.failing = _failing(work, recent, objective)
+    utilisation = work.utilisation or 0.0
+    work.certain = (
+        not reading.blind
+        and demand is not None
+        and recent.upper is not None
+        and history.certainly_below(recent, objective.attainment)
+        and work.able.feasible
+        and not work.failing
+        and (utilisation >= policy.explained_utilisation or reading.waiting > 0.0)
+    )
+    settled = not starting and not pool.rolling_out and not reading.blind and work.able.feasible
+    trimmed, trimmed_at = trim(
+        memory,
+        recent,
+        objective,
+        0.0 if work.failing else utilisation,
+        certain=work.certain,
+        settled=settled,
+        now=now,
+        policy=policy,
+    )
+    proven = memory.proven_rps
+    if recent.lower is not None and recent.lower >= objective.attainment and demand is not None and ready:
+        proven = max(proven, round(demand.slow_rps / ready, 4))
+    work.correction, work.proven_rps = correction, proven
+    work.trim, work.trimmed_at = trimmed, trimmed_at
+    work.capacity_rps = work.plain_rps * trimmed
+    if demand is not None:
+        work.outlook = forecast(demand, memory, work.startup, policy)
+        # What waits beyond what the objective allows must be gone by the time that new replicas serve.
+        backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
+        work.load_rps = work.outlook.rps + backlog
+        work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
+
+
+def _believed(able: Capacity, memory: LoopMemory, correction: float, placement: Placement) -> float:
+    """Capacity of one replica: raised above the prior only as far as load has shown."""
+    proven = max(placement.capacity_rps, 1.1 * memory.proven_rps)
+    return min(able.rps, proven) if correction > 1.0 else able.rps
+
+
+def _observation(work: Work, sample: Sample, ready: int) -> Observation:
+    now, policy = work.fleet.now, work.fleet.policy
+    newest = work.count.newest_ready_at
+    seconds = max(1.0, sample.seconds or policy.scrape_seconds)
+    return Observation(
+        itl_seconds=work.reading.itl_seconds,
+        itl_count=work.reading.itl_count,
+        running=work.reading.running,
+        ready=ready,
+        rps=sample.first_tokens / seconds,
+        seconds=seconds,
+        warm=not work.view.pool.rolling_out and now - newest >= policy.warmup_seconds,
+    )
+
+
+def _recent(work: Work) -> history.Attainment:
+    """Attainment of the last moments, since the last change took effect: what a decision may still mend."""
+    policy, now, memory = work.fleet.policy, work.fleet.now, work.memory
+    intent = work.view.intent
+    newest = work.count.newest_ready_at
+    since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
+    least = intent.objective.min_requests if intent.objective is not None else 1
+    return history.attainment(work.samples, since, least, intent.routing is RoutingMode.ROUTER)
+
+
+def _failing(work: Work, recent: history.Attainment, objective: Objective) -> str:
+    """Why requests fail for reasons that replicas do not heal; empty where they do not."""
+    failed_pods = work.count.failed
+    if failed_pods:
+        return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
+    rejected = sum(sample.rejected for sample in work.samples[-8:])
+    errors = recent.failed
+    if recent.requests and errors > (1.0 - objective.attainment) * recent.requests and errors > 2.0 * rejected + 5.0:
+        return f"{errors:.0f} of {recent.requests:.0f} requests were answered with an error"
+    return ""

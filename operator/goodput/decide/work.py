@@ -1,0 +1,63 @@
+"""Values of one Model on their way to a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from goodput.decide import bounds, history
+from goodput.decide.count import Count
+from goodput.decide.demand import Demand
+from goodput.decide.forecast import Forecast
+from goodput.decide.placement import Placed
+from goodput.decide.policy import Policy
+from goodput.decide.telemetry import Reading
+from goodput.domain.intent import GpuType
+from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.observed import GpuSupply, ModelView
+from goodput.perfmodel import Capacity, Lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What all Models of one tick have in common. `shared` is used up as Models are decided."""
+
+    gpus: Mapping[str, GpuType]
+    supply: Mapping[str, GpuSupply]
+    shared: bounds.Shared
+    policy: Policy
+    now: float
+    telemetry_error: str
+
+
+@dataclass(slots=True)
+class Work:
+    """Values of one Model on their way to a decision; filled step by step."""
+
+    view: ModelView
+    memory: LoopMemory
+    fleet: Fleet
+    reading: Reading
+    placed: Placed
+    samples: tuple[Sample, ...]
+    startup: float
+    lengths: Lengths
+    lengths_requests: float
+    attainment: history.Attainment
+    window: float  # seconds of the attainment
+    count: Count
+    demand: Demand | None = None
+    outlook: Forecast | None = None
+    able: Capacity | None = None  # of one replica, at the learned speed
+    capacity_rps: float = 0.0  # believed, trim included
+    plain_rps: float = 0.0  # believed, without the trim
+    load_rps: float | None = None
+    floor_rps: float = 0.0
+    peak_rps: float = 0.0
+    utilisation: float | None = None
+    certain: bool = False
+    correction: float | None = None
+    proven_rps: float = 0.0
+    trim: float = 1.0
+    trimmed_at: float = 0.0
+    failing: str = ""
