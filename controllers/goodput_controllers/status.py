@@ -17,7 +17,7 @@ from goodput.domain.observed import ModelView
 from goodput.domain.plan import ModelPlan
 from goodput_controllers.conditions import URGENT
 from goodput_controllers.figures import Figure, FigureWindow, attainment_figure
-from goodput_controllers.status_text import cost_text, pool_status, pool_summary, replicas_text, status_of
+from goodput_controllers.status_text import cost_text, pool_of, pool_summary, replicas_text, status_of
 
 QUIET_SECONDS = 300.0
 # What a user should find in status for as long as it holds; the other rules come and go with the noise of the load.
@@ -177,12 +177,13 @@ class StatusBook:
 
 
 def _verdicts(conditions: Iterable[Condition]) -> Verdicts:
-    return frozenset((c.type.value, c.status.value, c.reason.value) for c in conditions)
+    # These enums are strings, equal to what the API server has.
+    return frozenset((c.type, c.status, c.reason) for c in conditions)
 
 
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
-    pool = pool_status(view, plan)
-    urgent = _verdicts(condition for condition in conditions if condition.type in URGENT)
+    pool = pool_of(view, plan)
+    urgent = frozenset((c.type, c.status, c.reason) for c in conditions if c.type in URGENT)
     return view.intent.generation, replicas_text(pool), pool_summary(pool), cost_text(plan), urgent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from goodput.api.conditions import merge_conditions
 from goodput.api.modelstatus import (
@@ -37,39 +37,45 @@ def slo_text(model: Key, slo: Key) -> str:
     return slo.name if slo.namespace == model.namespace else str(slo)
 
 
-def pool_status(view: ModelView, plan: ModelPlan) -> PoolStatus | None:
-    """The engine pool as it is and should be; None while there is none."""
-    ready = view.pool.count(PodState.READY)
-    if view.pool.exists and view.pool.gpu_type and (plan.pool is None or plan.pool.placement.gpu_type == ""):
-        desired = view.pool.spec_replicas
-        gpu_type, tensor, pipeline = view.pool.gpu_type, view.pool.tensor_parallel, view.pool.pipeline_parallel
-    elif plan.pool is not None:
+class Pool(NamedTuple):
+    """The engine pool as it is and should be."""
+
+    name: str
+    gpu_type: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    desired: int
+    ready: int
+
+
+def pool_of(view: ModelView, plan: ModelPlan) -> Pool | None:
+    """What was decided; where nothing was, what runs; None while there is neither."""
+    there, ready = view.pool, view.pool.count(PodState.READY)
+    if plan.pool is not None:
         placement = plan.pool.placement
-        desired = plan.pool.replicas
-        gpu_type, tensor, pipeline = placement.gpu_type, placement.tensor_parallel, placement.pipeline_parallel
-    else:
+        return Pool(
+            there.name,
+            placement.gpu_type,
+            placement.tensor_parallel,
+            placement.pipeline_parallel,
+            plan.pool.replicas,
+            ready,
+        )
+    if not there.exists:
         return None
-    return PoolStatus.model_construct(
-        name=view.pool.name,
-        role="Aggregated",
-        gpu_type=gpu_type,
-        tensor_parallel=tensor,
-        pipeline_parallel=pipeline,
-        desired=desired,
-        ready=ready,
-    )
+    return Pool(there.name, there.gpu_type, there.tensor_parallel, there.pipeline_parallel, there.spec_replicas, ready)
 
 
-def replicas_text(pool: PoolStatus | None) -> str | None:
+def replicas_text(pool: Pool | None) -> str | None:
     """`ready/desired`."""
     return f"{pool.ready}/{pool.desired}" if pool else None
 
 
-def pool_summary(pool: PoolStatus | None) -> str | None:
+def pool_summary(pool: Pool | None) -> str | None:
     """GPUs of one replica."""
-    if pool is None or pool.gpu_type is None:
+    if pool is None or not pool.gpu_type:
         return None
-    return f"{(pool.tensor_parallel or 1) * (pool.pipeline_parallel or 1)}x {pool.gpu_type}"
+    return f"{pool.tensor_parallel * pool.pipeline_parallel}x {pool.gpu_type}"
 
 
 def status_of(
@@ -86,12 +92,12 @@ def status_of(
     """The whole status. `decision` is the last one that said something new (None: none in this process yet)."""
     generation = view.intent.generation
     old = before.conditions if before is not None else ()
-    pool = pool_status(view, plan)
+    pool = pool_of(view, plan)
     values: dict[str, Any] = {
         "observed_generation": generation,
         "conditions": merge_conditions(old, conditions, generation=generation, now=rfc3339(now)),
         "slo": slo_text(view.intent.key, view.intent.slo),
-        "pools": (pool,) if pool else (),
+        "pools": (_pool_status(pool),) if pool else (),
         "pool_summary": pool_summary(pool),
         "replicas": replicas_text(pool),
         "cost_per_hour": cost_text(plan),
@@ -117,6 +123,18 @@ def status_of(
         values["attainment"] = low if low == high else f"{low.rstrip('%')}-{high}"
         values["attainment_bounds"] = BoundedFigure(lower=low, upper=high)
     return ModelStatus(**values)
+
+
+def _pool_status(pool: Pool) -> PoolStatus:
+    return PoolStatus(
+        name=pool.name,
+        role="Aggregated",
+        gpu_type=pool.gpu_type or None,
+        tensor_parallel=pool.tensor_parallel,
+        pipeline_parallel=pool.pipeline_parallel,
+        desired=pool.desired,
+        ready=pool.ready,
+    )
 
 
 def decision_status(decision: Decision) -> DecisionStatus:

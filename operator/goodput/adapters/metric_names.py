@@ -22,7 +22,6 @@ class Quantity(StrEnum):
     RUNNING = "running requests"
     WAITING = "waiting requests"
     REJECTED = "rejected requests"
-    KV_USAGE = "KV cache usage"
     TTFT_WITHIN = "time to first token"
     TPOT_WITHIN = "time per output token"
     E2E_WITHIN = "end-to-end time"
@@ -31,8 +30,6 @@ class Quantity(StrEnum):
     GENERATION_TOKENS = "generation tokens"
     ITL_SUM = "inter-token latency, sum"
     ITL_COUNT = "inter-token latency, count"
-    QUEUE_TIME_SUM = "queue time, sum"
-    QUEUE_TIME_COUNT = "queue time, count"
     ROUTER_ATTEMPTS = "attempts of the router"
     ROUTER_RETRIES = "retries of the router"
     ROUTER_ERRORS = "errors of the router"
@@ -62,8 +59,6 @@ ENGINE_COUNTERS: dict[Quantity, Names] = {
     Quantity.WAITING: _names("vllm:num_requests_waiting"),
     Quantity.REJECTED: _names("vllm:admission_rejections_total"),
 }
-ENGINE_KV_USAGE = _names("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-ENGINE_TIMESTAMP = _names("vllm:num_requests_running")
 ENGINE_BUCKETS: dict[Quantity, Names] = {
     Quantity.TTFT_WITHIN: _names("vllm:time_to_first_token_seconds_bucket"),
     # Until 0.10 the per-request mean had no histogram of its own; the old name was per token and is not the same.
@@ -76,8 +71,6 @@ POOL_SUMS: dict[Quantity, Names] = {
     Quantity.GENERATION_TOKENS: _names("vllm:generation_tokens_total"),
     Quantity.ITL_SUM: _names("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
     Quantity.ITL_COUNT: _names("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count"),
-    Quantity.QUEUE_TIME_SUM: _names("vllm:request_queue_time_seconds_sum"),
-    Quantity.QUEUE_TIME_COUNT: _names("vllm:request_queue_time_seconds_count"),
 }
 REQUEST_SECONDS_BUCKET = _names("vllm:e2e_request_latency_seconds_bucket")
 # No single counter of the router counts each request of a user once, at its arrival (docs/router-facts.md).

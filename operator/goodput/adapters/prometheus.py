@@ -122,7 +122,6 @@ class PrometheusTelemetry:
         tables = Tables()
         tables.scraped = tables.by_pod(ask(promql.SCRAPES))
         tables.add_engine(ask(promql.ENGINE))
-        tables.add_kv_usage(ask(promql.KV_USAGE))
         edges: dict[Quantity, set[float]] = {}
         for model in wanted:
             for quantity, bound in thresholds(model.objective).items():

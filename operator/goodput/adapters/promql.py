@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from goodput.adapters.metric_names import (
     ENGINE_BUCKETS,
     ENGINE_COUNTERS,
-    ENGINE_KV_USAGE,
     POD_LABEL_MODEL,
     POD_LABEL_POOL,
     POOL_SUMS,
@@ -42,7 +41,6 @@ def _any_of(names: Iterable[Names], matchers: str) -> str:
 # Timestamps of the last successful scrape of each engine and router pod. timestamp() needs a bare selector.
 SCRAPES = f'max by (namespace, pod) (timestamp(up{{{POD_LABEL_POOL}!=""}}) and (up{{{POD_LABEL_POOL}!=""}} == 1))'
 ENGINE = _once_per_pod(_any_of(ENGINE_COUNTERS.values(), _SERVE), "__name__, namespace, pod")
-KV_USAGE = f"max by (__name__, namespace, pod) ({_any_of([ENGINE_KV_USAGE], _SERVE)})"
 POOLS = (
     f"sum by (__name__, namespace, {POD_LABEL_MODEL}) ("
     + _once_per_pod(_any_of(POOL_SUMS.values(), _SERVE), f"__name__, namespace, pod, {POD_LABEL_MODEL}")

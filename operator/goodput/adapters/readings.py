@@ -10,7 +10,6 @@ from typing import Any
 from goodput.adapters.metric_names import (
     ENGINE_BUCKETS,
     ENGINE_COUNTERS,
-    ENGINE_KV_USAGE,
     POD_LABEL_MODEL,
     POOL_SUMS,
     ROUTER_COUNTERS,
@@ -80,7 +79,6 @@ class Tables:
 
     scraped: ByPod = field(default_factory=dict)
     engine: dict[Quantity, ByPod] = field(default_factory=dict)
-    kv_usage: ByPod = field(default_factory=dict)
     within: dict[Quantity, Edges] = field(default_factory=dict)
     pools: dict[Quantity, ByPod] = field(default_factory=dict)
     routers: dict[tuple[str, str], RouterCounts] = field(default_factory=dict)
@@ -98,29 +96,23 @@ class Tables:
                 table[key] = float(row["value"][1])
         return table
 
-    def by_name(
-        self, rows: Sequence[Row], names: Mapping[Quantity, Names], second: str = "pod"
-    ) -> dict[Quantity, ByPod]:
+    @staticmethod
+    def by_name(rows: Sequence[Row], names: Mapping[Quantity, Names], second: str = "pod") -> dict[Quantity, ByPod]:
         """Values by quantity; where a pod exports several names of one, the newest counts."""
-        where = {
-            name: (quantity, rank)
-            for quantity, alternatives in names.items()
-            for rank, name in enumerate(alternatives.alternatives)
+        by_metric: dict[str, ByPod] = {
+            name: {} for alternatives in names.values() for name in alternatives.alternatives
         }
-        tables: dict[Quantity, ByPod] = {quantity: {} for quantity in names}
-        ranks: dict[tuple[Quantity, tuple[str, str]], int] = {}
         for row in rows:
             metric = row["metric"]
-            found = where.get(metric.get("__name__", ""))
-            key = (metric.get("namespace", ""), metric.get(second, ""))
-            if found is None or not key[1]:
-                continue
-            quantity, rank = found
-            if ranks.get((quantity, key), rank) < rank:
-                continue
-            if len(names[quantity].alternatives) > 1:
-                ranks[quantity, key] = rank
-            tables[quantity][key] = float(row["value"][1])
+            table = by_metric.get(metric["__name__"])
+            if table is not None and second in metric:
+                table[metric.get("namespace", ""), metric[second]] = float(row["value"][1])
+        tables: dict[Quantity, ByPod] = {}
+        for quantity, alternatives in names.items():
+            newest, *older = alternatives.alternatives
+            tables[quantity] = by_metric[newest]
+            for name in older:
+                tables[quantity] = {**by_metric[name], **tables[quantity]}
         return tables
 
     def add_buckets(self, rows: Iterable[Row]) -> None:
@@ -135,9 +127,6 @@ class Tables:
 
     def add_engine(self, rows: Sequence[Row]) -> None:
         self.engine = self.by_name(rows, ENGINE_COUNTERS)
-
-    def add_kv_usage(self, rows: Sequence[Row]) -> None:
-        self.kv_usage = self.by_name(rows, {Quantity.KV_USAGE: ENGINE_KV_USAGE})[Quantity.KV_USAGE]
 
     def add_pools(self, rows: Sequence[Row]) -> None:
         self.pools = self.by_name(rows, POOL_SUMS, POD_LABEL_MODEL)
@@ -221,7 +210,20 @@ def interpolated(edges: Mapping[float, float], bound: float, total: float | None
 def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
     """Telemetry of one Model; `problem` names what should be there and is not."""
     namespace = wanted.key.namespace
-    bounds = thresholds(wanted.objective)
+    bounds = [
+        (quantity, bound, tables.within.get(quantity, {})) for quantity, bound in thresholds(wanted.objective).items()
+    ]
+    nothing: ByPod = {}
+    first_tokens, finished, running, waiting, rejected = (
+        tables.engine.get(quantity, nothing)
+        for quantity in (
+            Quantity.FIRST_TOKENS,
+            Quantity.FINISHED,
+            Quantity.RUNNING,
+            Quantity.WAITING,
+            Quantity.REJECTED,
+        )
+    )
     counters: list[PodCounters] = []
     uncertain = counted = 0.0
     for pod in wanted.pods:
@@ -229,28 +231,29 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
         scraped_at = tables.scraped.get(key)
         if scraped_at is None:
             continue
-        engine = {quantity: table.get(key) for quantity, table in tables.engine.items()}
-        within: dict[Quantity, float | None] = {}
-        for quantity, bound in bounds.items():
-            total = engine.get(Quantity.FIRST_TOKENS if quantity is Quantity.TTFT_WITHIN else Quantity.FINISHED)
-            found = interpolated(tables.within.get(quantity, {}).get(key, {}), bound, total)
-            within[quantity] = found[0] if found else None
-            if found and total:
-                uncertain += found[1]
-                counted += total
+        first, ended = first_tokens.get(key), finished.get(key)
+        within: dict[Quantity, float] = {}
+        for quantity, bound, table in bounds:
+            edges = table.get(key)
+            total = first if quantity is Quantity.TTFT_WITHIN else ended
+            found = interpolated(edges, bound, total) if edges else None
+            if found is not None:
+                within[quantity] = found[0]
+                if total:
+                    uncertain += found[1]
+                    counted += total
         counters.append(
             PodCounters(
                 pod=pod,
                 scraped_at=scraped_at,
-                first_tokens=engine.get(Quantity.FIRST_TOKENS),
+                first_tokens=first,
                 ttft_within=within.get(Quantity.TTFT_WITHIN),
-                finished=engine.get(Quantity.FINISHED),
+                finished=ended,
                 tpot_within=within.get(Quantity.TPOT_WITHIN),
                 e2e_within=within.get(Quantity.E2E_WITHIN),
-                running=engine.get(Quantity.RUNNING),
-                waiting=engine.get(Quantity.WAITING),
-                kv_usage=tables.kv_usage.get(key),
-                rejected=engine.get(Quantity.REJECTED),
+                running=running.get(key),
+                waiting=waiting.get(key),
+                rejected=rejected.get(key),
             )
         )
     pool = _pool(wanted, tables, tuple(counters), uncertain / counted if counted else 0.0) if counters else None
@@ -272,8 +275,6 @@ def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...], thresho
         generation_tokens=sums.get(Quantity.GENERATION_TOKENS),
         itl_sum_seconds=sums.get(Quantity.ITL_SUM),
         itl_count=sums.get(Quantity.ITL_COUNT),
-        queue_time_sum_seconds=sums.get(Quantity.QUEUE_TIME_SUM),
-        queue_time_count=sums.get(Quantity.QUEUE_TIME_COUNT),
         request_seconds_p95=tables.p95.get((wanted.key.namespace, wanted.key.name)),
         threshold_error=threshold_error,
     )

@@ -6,6 +6,8 @@ by enums only, never by names of pods.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from goodput.domain.decision import Decision
@@ -35,6 +37,14 @@ _FIGURES = (
     ("utilisation_ratio", "Demand over the capacity of ready replicas.", "utilisation"),
     ("startup_seconds", "Learned start-up time of a replica.", "startup_seconds"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Series of one Model: its counters, and those gauges that are known."""
+
+    counters: tuple[Counter, ...]
+    gauges: dict[str, Gauge]
 
 
 class Metrics:
@@ -90,29 +100,39 @@ class Metrics:
         )
         build = Gauge("goodput_build_info", "Version of the operator.", ("version",), registry=registry)
         build.labels(version).set(1)
-        self._models: set[Key] = set()
+        self._shown: dict[Key, _Shown] = {}
 
     def show(self, key: Key, figures: Figures) -> None:
         """Publish the figures of one Model; an unknown figure has no series."""
         labels = (key.namespace, key.name)
-        self._models.add(key)
+        shown = self._shown.get(key)
+        if shown is None:
+            counters = tuple(counter.labels(*labels) for counter in (self.offered, self.good_lower, self.good_upper))
+            shown = self._shown[key] = _Shown(counters, {})
         for attribute, gauge in self._figures.items():
             value = getattr(figures, attribute)
-            if value is None:
-                _remove(gauge, labels)
-            else:
-                gauge.labels(*labels).set(value)
-        self.offered.labels(*labels).inc(max(0.0, figures.offered_delta))
-        self.good_lower.labels(*labels).inc(max(0.0, figures.good_lower_delta))
-        self.good_upper.labels(*labels).inc(max(0.0, figures.good_upper_delta))
+            child = shown.gauges.get(attribute)
+            if value is not None:
+                if child is None:
+                    # Looking a child up by its labels costs more than all the rest here.
+                    child = shown.gauges[attribute] = gauge.labels(*labels)
+                child.set(value)
+            elif child is not None:
+                gauge.remove(*labels)
+                del shown.gauges[attribute]
+        deltas = (figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta)
+        for counter, delta in zip(shown.counters, deltas, strict=True):
+            if delta > 0.0:
+                counter.inc(delta)
 
     def forget_others(self, present: set[Key]) -> None:
         """Drop the series of Models that are gone."""
-        for key in self._models - present:
-            gauges: tuple[Gauge | Counter, ...] = tuple(self._figures.values())
-            for metric in (*gauges, self.offered, self.good_lower, self.good_upper):
-                _remove(metric, (key.namespace, key.name))
-        self._models &= present
+        for key in self._shown.keys() - present:
+            labels = (key.namespace, key.name)
+            for attribute in self._shown.pop(key).gauges:
+                self._figures[attribute].remove(*labels)
+            for counter in (self.offered, self.good_lower, self.good_upper):
+                counter.remove(*labels)
 
     def count(self, decision: Decision) -> None:
         self.decisions.labels(decision.action.value, decision.rule.value, decision.clamp.value).inc()
@@ -120,10 +140,3 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
-
-
-def _remove(metric: Gauge | Counter, labels: tuple[str, ...]) -> None:
-    try:
-        metric.remove(*labels)
-    except KeyError:
-        return
