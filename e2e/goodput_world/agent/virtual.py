@@ -1,4 +1,7 @@
-"""A pod without processes, for scale: Running and Ready after its start-up time, gone when it is deleted."""
+"""A pod without processes, for scale: Running and Ready after its start-up time, gone when it is deleted.
+
+A Secret or ConfigMap that its environment needs and that is not there is reported as a kubelet would, once.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from goodput_world.agent import command
 from goodput_world.agent.kubeapi import STRATEGIC_PATCH, ApiError
-from goodput_world.agent.status import Conditions, ContainerView, build_status, timestamp
+from goodput_world.agent.objects import env_references
+from goodput_world.agent.status import Conditions, ContainerView, build_status, timestamp, waiting
 
 if TYPE_CHECKING:
     from goodput_world.agent.node import Node
 
 
-def ready_status(pod: Mapping[str, Any], *, host_ip: str, pod_ip: str) -> dict[str, Any]:
-    """The status of a pod that runs and is Ready since now."""
+def ready_status(
+    pod: Mapping[str, Any], *, host_ip: str, pod_ip: str, errors: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The status of a pod that runs and is Ready since now; containers with `errors` cannot be configured."""
     now = timestamp()
+    wrong = errors or {}
     containers = [
-        ContainerView(
+        ContainerView(spec["name"], spec["image"], state=waiting("CreateContainerConfigError", wrong[spec["name"]]))
+        if spec["name"] in wrong
+        else ContainerView(
             spec["name"],
             spec["image"],
             state={"running": {"startedAt": now}},
@@ -64,9 +74,32 @@ class VirtualPod:
     async def _become_ready(self) -> None:
         agent = self.node.agent
         await agent.pace.sleep(agent.config.virtual_startup_seconds)
-        status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip)
         with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+            errors = await self._configuration_errors()
+            status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip, errors=errors)
             await agent.api.patch(f"{self._path}/status", {"status": status}, STRATEGIC_PATCH)
+
+    async def _configuration_errors(self) -> dict[str, str]:
+        """By container: what its environment refers to and does not find."""
+        errors: dict[str, str] = {}
+        for spec in self.pod["spec"]["containers"]:
+            references = env_references(spec)
+            if not references:
+                continue
+            found = await self.node.agent.objects.texts(self.pod["metadata"]["namespace"], references)
+            try:
+                command.environment(
+                    self.pod,
+                    spec,
+                    lookup=lambda kind, name, found=found: found[kind, name],  # type: ignore[misc]
+                    host_ip=self.node.ip,
+                    pod_ip=self.pod_ip,
+                    allocatable=self.node.allocatable,
+                    base={},
+                )
+            except command.ContainerConfigError as error:
+                errors[spec["name"]] = str(error)
+        return errors
 
     async def _delete(self) -> None:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
