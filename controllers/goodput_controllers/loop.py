@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from goodput.adapters.telemetry import Reading, Telemetry
 from goodput.decide import Policy
@@ -58,6 +58,8 @@ class FleetLoop:
     _complaint: str = ""
     _reading: Reading | None = None
     _read_at: float = float("-inf")
+    # Seconds of each step of the present pass.
+    _took: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Loop until cancelled."""
@@ -77,6 +79,8 @@ class FleetLoop:
 
     async def _guarded_pass(self) -> None:
         self.observer.world.dirty.clear()
+        self._took.clear()
+        began, busy = time.monotonic(), time.process_time()
         try:
             await self.run_once()
             self.metrics.passes.labels("ok").inc()
@@ -86,6 +90,10 @@ class FleetLoop:
             self.metrics.passes.labels("error").inc()
         self.last_pass_at = time.monotonic()
         self.metrics.last_pass.set(time.time())
+        if self._took:
+            cpu_seconds = time.process_time() - busy
+            data = {"read": self._read_at >= began, "steps": dict(self._took), "cpu_seconds": cpu_seconds}
+            log.debug("a pass took %.3f s", sum(self._took.values()), extra={"data": data})
 
     async def run_once(self) -> Plan | None:
         """One pass; None if this process does not lead."""
@@ -162,4 +170,5 @@ class FleetLoop:
         try:
             yield
         finally:
-            self.metrics.steps.labels(name).observe(time.perf_counter() - started)
+            self._took[name] = time.perf_counter() - started
+            self.metrics.steps.labels(name).observe(self._took[name])

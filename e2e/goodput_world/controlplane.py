@@ -74,8 +74,10 @@ class ControlPlane:
         """In the order in which they start; they stop in the reverse one."""
         return (self._etcd, self._apiserver, self._controller_manager, self._scheduler)
 
-    async def start(self) -> None:
+    async def start(self, *, controllers: bool = True) -> None:
         """Start all four; returns when the API server is ready and has its default namespace and ServiceAccount.
+
+        Without `controllers` only etcd and the API server start: for a benchmark that seeds what controllers would make.
 
         Raises ProcessExited with the end of the log when one of them dies, WaitTimeout after two minutes.
         """
@@ -84,6 +86,8 @@ class ControlPlane:
             self._etcd.start()
             self._apiserver.start()
             await self.wait_ready()
+            if not controllers:
+                return
             self._controller_manager.start()
             self._scheduler.start()
             await self._wait_for_service_account()
