@@ -34,6 +34,7 @@ def test_everything_can_be_set() -> None:
     assert (settings.seconds, settings.seed, settings.existing) == (900.0, 7, True)
     assert (settings.url, settings.prometheus_url) == ("http://10.0.0.1", "http://10.0.0.2:9090")
     assert settings.directory == Path("/d")
+    assert (settings.namespace, DemoSettings().namespace) == ("goodput-demo", "default")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,14 @@ def test_the_examples_are_what_the_demo_says() -> None:
     assert objects.gpu_type == "l40s"
     assert objects.model.spec.scaling.min_replicas == 1
     assert objects.price_per_gpu_hour is not None
+
+
+def test_a_shared_cluster_keeps_its_gpu_types() -> None:
+    """A GPUType is cluster-scoped: the demo brings none where others have theirs, and knows no price then."""
+    objects = read_objects(EXAMPLES, "goodput-demo", with_gpu_type=False)
+
+    assert {document["kind"] for document in objects.documents} == {"SLO", "Model"}
+    assert objects.price_per_gpu_hour is None
 
 
 def test_a_model_that_may_go_anywhere_is_refused(tmp_path: Path) -> None:

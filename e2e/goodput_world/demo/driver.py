@@ -36,7 +36,7 @@ class Demo:
     def __init__(self, settings: DemoSettings, console: Console) -> None:
         self._settings = settings
         self._console = console
-        self._objects = read_objects(EXAMPLES, settings.namespace)
+        self._objects = read_objects(EXAMPLES, settings.namespace, with_gpu_type=not settings.existing)
         self._requests = schedule(azure_conversation(), settings.seconds, settings.envelope, settings.seed)
         self._static_peak = static_peak(PLANT_FILE, self._requests, self._objects)
 

@@ -14,7 +14,7 @@ from goodput.api.model import Model
 from goodput.api.slo import SLOSpec
 from goodput_world.replay.records import Objectives
 
-FILES = ("slo-chat.yaml", "gputype-l40s.yaml", "model-llama-8b-l40s.yaml")
+SLO_FILE, GPU_TYPE_FILE, MODEL_FILE = "slo-chat.yaml", "gputype-l40s.yaml", "model-llama-8b-l40s.yaml"
 
 
 class ExampleError(ValueError):
@@ -38,21 +38,23 @@ class DemoObjects:
         return ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in self.documents)
 
 
-def read_objects(folder: Path, namespace: str) -> DemoObjects:
-    """Read the demo's files from `examples/`. Raises ExampleError, OSError, or pydantic's error for an invalid
-    object.
+def read_objects(folder: Path, namespace: str, *, with_gpu_type: bool = True) -> DemoObjects:
+    """Read the demo's files from `examples/`; the GPUType is cluster-scoped, so on a shared cluster it is left out.
+
+    Raises ExampleError, OSError, or pydantic's error for an invalid object.
     """
+    files = (SLO_FILE, GPU_TYPE_FILE, MODEL_FILE) if with_gpu_type else (SLO_FILE, MODEL_FILE)
     documents = [
-        each for name in FILES for each in yaml.safe_load_all((folder / name).read_text(encoding="utf-8")) if each
+        each for name in files for each in yaml.safe_load_all((folder / name).read_text(encoding="utf-8")) if each
     ]
     by_kind = {document["kind"]: document for document in documents}
     missing = {"SLO", "Model"} - set(by_kind)
     if missing:
-        raise ExampleError(f"{folder}: no {' and no '.join(sorted(missing))} in {', '.join(FILES)}")
+        raise ExampleError(f"{folder}: no {' and no '.join(sorted(missing))} in {', '.join(files)}")
     model = Model.model_validate(_placed(by_kind["Model"], namespace))
     slo = SLOSpec.model_validate(by_kind["SLO"]["spec"])
     if len(model.spec.gpu_types) != 1:
-        raise ExampleError(f"{FILES[-1]}: spec.gpuTypes must name the one type that the demo's nodes have")
+        raise ExampleError(f"{MODEL_FILE}: spec.gpuTypes must name the one type that the demo's nodes have")
     gpu_type = GPUType.model_validate(by_kind["GPUType"]) if "GPUType" in by_kind else None
     return DemoObjects(
         documents=documents,

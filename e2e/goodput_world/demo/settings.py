@@ -13,6 +13,8 @@ from goodput_world.replay.envelope import DEMO_ENVELOPE, Envelope
 PLANT_FILE = REPOSITORY / "e2e" / "goodput_world" / "plants" / "llama-8b-l40s.json"
 EXAMPLES = REPOSITORY / "examples"
 RESULTS = REPOSITORY / "build" / "demo"
+# On a cluster with other users the demo keeps to a namespace that it makes and deletes.
+EXISTING_NAMESPACE = "goodput-demo"
 ENGINE_START_SECONDS = 45.0
 
 
@@ -35,7 +37,6 @@ class DemoSettings:
     prometheus_url: str | None = None
     directory: Path = RESULTS
     namespace: str = "default"
-    model: str = "llama-8b"
     envelope: Envelope = DEMO_ENVELOPE
 
 
@@ -53,6 +54,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> DemoSettings:
         seconds=seconds,
         seed=int(_number(environment, "DEMO_SEED", 1)),
         existing=cluster == "existing",
+        namespace=EXISTING_NAMESPACE if cluster == "existing" else DemoSettings().namespace,
         url=environment.get("DEMO_URL") or None,
         prometheus_url=environment.get("DEMO_PROMETHEUS_URL") or None,
         directory=Path(environment.get("DEMO_DIRECTORY") or RESULTS),
