@@ -133,7 +133,7 @@ def test_points_have_the_mean_and_rise():
     assert percentile(1000.0, 0.9, 0.5) < 1000.0 < percentile(1000.0, 0.9, 0.95)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     prompt=st.floats(50, 8000),
     output=st.floats(5, 1500),

@@ -113,7 +113,8 @@ def capacity(
 ) -> Capacity:
     """Capacity of one replica in requests per second.
 
-    `correction` is true over believed speed of decode. Arguments are rounded to steps of 2-3 % so that equal work is done once.
+    `correction` is true over believed speed of decode. Arguments are rounded to steps of 2-3 %, so that equal work is
+    done once.
     Raises `ModelDoesNotFit`.
     """
     return _capacity(arch, gpu, shape, _rounded(lengths), objective, correction=round(correction, 2))
@@ -278,8 +279,10 @@ def _latency(replica: _Replica, objective: Objective, rps: float) -> Latency:
     wait_mean = rps * replica.busy_square / (2.0 * (1.0 - share))
     # Given that it waits at all (with probability `share`), a request waits this long on average.
     wait_scale = wait_mean / share if share > 0 else 0.0
-    lead = REQUEST_SECONDS + (step / 2.0 if rps > 0 else 0.0)
-    mixed = step - replica.times.reads(max(batch, 1.0)) - replica.times.fixed if rps > 0 else 0.0
+    # A request that meets a running step waits for half of it; below one sequence in flight most meet none.
+    occupied = min(1.0, batch)
+    lead = REQUEST_SECONDS + occupied * step / 2.0
+    mixed = occupied * max(0.0, step - replica.times.reads(max(batch, 1.0)) - replica.times.fixed)
     return Latency(
         rps=rps,
         step_seconds=step,
@@ -287,7 +290,7 @@ def _latency(replica: _Replica, objective: Objective, rps: float) -> Latency:
         ttft_mean_seconds=lead + replica.busy_mean + mixed + wait_mean,
         tpot_mean_seconds=tpot,
         prefill_share=share,
-        ttft_misses=_ttft_misses(replica, objective.ttft_seconds, lead + max(0.0, mixed), share, wait_scale),
+        ttft_misses=_ttft_misses(replica, objective.ttft_seconds, lead + mixed, share, wait_scale),
         tpot_misses=_tpot_misses(replica, objective.tpot_seconds, rps, tpot, batch),
         e2e_misses=_e2e_misses(
             replica, objective.e2e_seconds, rps, tpot=tpot, ttft=lead + replica.busy_mean + wait_mean, wait=wait_mean
