@@ -19,9 +19,8 @@ def two_digits(value: float) -> str:
     """Two significant digits without an exponent: 0.034, 2.7, 41, 380."""
     if value == 0:
         return "0"
-    digits = max(0, 1 - floor(log10(abs(value))))
     rounded = round(value, 1 - floor(log10(abs(value))))
-    return f"{rounded:.{digits}f}"
+    return f"{rounded:.{max(0, 1 - floor(log10(abs(rounded))))}f}"
 
 
 def percent(share: float) -> str:

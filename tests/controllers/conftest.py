@@ -246,3 +246,9 @@ def new_bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
 def make_model() -> Callable[..., dict[str, Any]]:
     """Manifests of Models."""
     return model
+
+
+@pytest.fixture
+def make_node() -> Callable[..., dict[str, Any]]:
+    """Manifests of nodes."""
+    return node

@@ -138,9 +138,7 @@ async def test_what_no_longer_belongs_goes(bench: Any, make_model: Callable[...,
     assert Key("a", "llama") in bench.api.objects[SERVICES.plural]
 
 
-async def test_a_foreign_object_is_left_alone(
-    bench: Any, make_model: Callable[..., dict[str, Any]]
-) -> None:
+async def test_a_foreign_object_is_left_alone(bench: Any, make_model: Callable[..., dict[str, Any]]) -> None:
     """An object that is not ours is not taken over: NameConflict, until it goes."""
     theirs = {"kind": "Service", "metadata": {"name": "llama", "namespace": "a"}, "spec": {"mine": True}}
     bench.api.put(SERVICES, theirs)
