@@ -88,6 +88,21 @@ def count_pod(
     aborted = 0.0
     if first is not None and finished is not None and first - finished > running:
         aborted = first - finished - running
+    if (
+        objective is not None
+        and not (rebased or carry_lower or carry_upper or error)
+        and (objective.ttft_seconds is None or delta(now.ttft_within, old[TTFT_OK]) == got_first)
+        and (objective.tpot_seconds is None or delta(now.tpot_within, old[TPOT_OK]) == ended)
+        and (objective.e2e_seconds is None or delta(now.e2e_within, old[E2E_OK]) == ended)
+        and None not in (first, finished)
+        and (now.ttft_within is not None or objective.ttft_seconds is None)
+        and (now.tpot_within is not None or objective.tpot_seconds is None)
+        and (now.e2e_within is not None or objective.e2e_seconds is None)
+    ):
+        # Nothing missed and nothing owed, as in most intervals of most pods.
+        sums.lower += ended
+        sums.upper += ended
+        return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, 0.0, 0.0, aborted))
     growth = _Growth(got_first, ended, running + waiting, aborted, max(0.0, aborted - aborted_before))
     carry_lower, carry_upper = _judge(
         sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased, error=error

@@ -126,16 +126,21 @@ def _bad(value: float | None) -> bool:
 def _invalid(pool: PoolTelemetry, router: RouterTelemetry | None) -> str:
     """Which value is no count (NaN, infinite or negative); empty where all are."""
     for pod in pool.pods:
-        # One sum finds what is not finite; the names are looked for only then.
-        total = 0.0
-        for value in (pod.first_tokens, pod.ttft_within, pod.finished, pod.tpot_within, pod.e2e_within, pod.running,
-                      pod.waiting, pod.rejected):  # fmt: skip
-            if value is not None:
-                if value < 0.0:
-                    return f"a counter of pod {pod.pod} is {value}: counts are never negative"
-                total += value
-        if not isfinite(total):
+        # Absent counts as 0 here: this looks for what is there and is no count.
+        values = (
+            pod.first_tokens or 0.0,
+            pod.ttft_within or 0.0,
+            pod.finished or 0.0,
+            pod.tpot_within or 0.0,
+            pod.e2e_within or 0.0,
+            pod.running or 0.0,
+            pod.waiting or 0.0,
+            pod.rejected or 0.0,
+        )
+        if not isfinite(sum(values)):
             return f"a counter of pod {pod.pod} is not a number"
+        if min(values) < 0.0:
+            return f"a counter of pod {pod.pod} is {min(values)}: counts are never negative"
     for value in (pool.prompt_tokens, pool.generation_tokens, pool.itl_sum_seconds, pool.itl_count):
         if _bad(value):
             return f"a token counter is {value}"
