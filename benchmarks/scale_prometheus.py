@@ -1,0 +1,264 @@
+"""A Prometheus that answers the operator's queries about a fleet that does not exist, with vectors of full size.
+
+It knows the query texts from the operator's own module and evaluates nothing: for each it writes the vector that a real
+server would answer. Counters advance with each scrape of a pod, every `--scrape` seconds, and timestamps follow. All
+vectors are written when a scrape ends, before anybody asks, so that an answer costs the operator no waiting. Answers
+are compressed where the client accepts it, as Prometheus does.
+
+`POST /step {"models": 20, "times": 3}` multiplies the load of the first so many Models from the next scrape on.
+`POST /fleet [[namespace, model, [engine pods], [router pods]], ...]` says what there is to scrape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import orjson
+from aiohttp import web
+
+from goodput.adapters import promql
+from goodput.adapters.metric_names import (
+    ENGINE_BUCKETS,
+    ENGINE_COUNTERS,
+    POD_LABEL_MODEL,
+    POOL_SUMS,
+    ROUTER_COUNTERS,
+    Quantity,
+)
+
+# Load of one Model before the step, in requests a second: what ten engines carry with ease.
+MODEL_RPS = 12.0
+INPUT_TOKENS, OUTPUT_TOKENS = 1155.0, 211.0
+# The edges that an engine exports here, and the share of requests within each: those of the objectives are met.
+EDGES = {
+    Quantity.TTFT_WITHIN: {0.25: 0.90, 0.5: 0.995, 1.0: 1.0},
+    Quantity.TPOT_WITHIN: {0.025: 0.70, 0.05: 0.995, 0.1: 1.0},
+    Quantity.E2E_WITHIN: {5.0: 0.50, 10.0: 0.97, 20.0: 1.0},
+}
+REQUEST_P95_SECONDS = 9.0
+# Scrapes of the pods are spread over this part of an interval.
+SPREAD_SECONDS = 5.0
+
+Rows = Iterator[tuple[str, float]]
+
+
+@dataclass(slots=True)
+class Served:
+    """One Model with the requests that it has served so far."""
+
+    namespace: str
+    name: str
+    engines: list[str]
+    routers: list[str]
+    times: float = 1.0
+    requests: float = 1000.0
+
+    def advance(self, seconds: float) -> None:
+        """Serve for so long."""
+        self.requests += MODEL_RPS * self.times * seconds
+
+    def engine_values(self, quantity: Quantity) -> float:
+        """Of one engine pod: each has an equal share."""
+        share = self.requests / max(1, len(self.engines))
+        running = MODEL_RPS * self.times * REQUEST_P95_SECONDS / 2 / max(1, len(self.engines))
+        return {Quantity.RUNNING: running, Quantity.WAITING: 0.0, Quantity.REJECTED: 0.0}.get(quantity, share)
+
+    def sums(self, quantity: Quantity) -> float:
+        """Of the whole pool."""
+        each = {
+            Quantity.PROMPT_TOKENS: INPUT_TOKENS,
+            Quantity.CACHED_PROMPT_TOKENS: 0.1 * INPUT_TOKENS,
+            Quantity.GENERATION_TOKENS: OUTPUT_TOKENS,
+            Quantity.ITL_SUM: 0.03 * OUTPUT_TOKENS,
+            Quantity.ITL_COUNT: OUTPUT_TOKENS,
+        }
+        return self.requests * each[quantity]
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All Models, and the answers of the present scrape by query text."""
+
+    scrape_seconds: float
+    models: list[Served] = field(default_factory=list)
+    scraped_at: float = 0.0
+    answers: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    asked: int = 0
+
+    def answer(self, query: str) -> tuple[bytes, bytes]:
+        """Plain and compressed answer; written now if nobody asked this before."""
+        self.asked += 1
+        if query not in self.answers:
+            self.answers[query] = self._written(query)
+        return self.answers[query]
+
+    async def scrape(self) -> None:
+        """Advance and write all answers anew, for ever."""
+        self.scraped_at = time.time()
+        while True:
+            await asyncio.sleep(max(0.0, self.scraped_at + self.scrape_seconds - time.time()))
+            self.scraped_at += self.scrape_seconds
+            for model in self.models:
+                model.advance(self.scrape_seconds)
+            # In a thread, and all at once: a reader must not see half of a scrape.
+            self.answers = await asyncio.to_thread(self.written, tuple(self.answers))
+
+    def written(self, queries: tuple[str, ...]) -> dict[str, tuple[bytes, bytes]]:
+        """Answers to these queries at the present scrape."""
+        return {query: self._written(query) for query in queries}
+
+    def _written(self, query: str) -> tuple[bytes, bytes]:
+        at = f"{self.scraped_at:.3f}"
+        rows = ",".join(
+            f'{{"metric":{{{labels}}},"value":[{at},"{value:.12g}"]}}' for labels, value in self._rows(query)
+        )
+        body = f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
+        return body, gzip.compress(body, compresslevel=1)
+
+    def _rows(self, query: str) -> Rows:
+        """Labels as JSON without braces, and the value.
+
+        Raises:
+            KeyError: the operator asks what is not known here.
+        """
+        if query == promql.SCRAPES:
+            return self._scrapes()
+        if query == promql.ENGINE:
+            return self._engine()
+        if query == promql.POOLS:
+            return self._pools()
+        if query == promql.ROUTERS:
+            return self._routers()
+        if query == promql.REQUEST_SECONDS_P95:
+            return ((self._model(model), REQUEST_P95_SECONDS) for model in self.models)
+        if query == promql.UNLABELLED:
+            return iter(())
+        bucket = next((each for each in EDGES if query == promql.known_edges(each)), None)
+        if bucket is not None:
+            return ((f'"le":"{edge}"', 1.0) for edge in EDGES[bucket])
+        if 'le=~"' in query:
+            return self._buckets(query)
+        raise KeyError(query)
+
+    @staticmethod
+    def _model(model: Served) -> str:
+        return f'"{POD_LABEL_MODEL}":"{model.name}","namespace":"{model.namespace}"'
+
+    def _scrapes(self) -> Rows:
+        numbers = itertools.count()
+        for model in self.models:
+            for pod in (*model.engines, *model.routers):
+                offset = (next(numbers) * 0.618) % SPREAD_SECONDS
+                yield f'"namespace":"{model.namespace}","pod":"{pod}"', self.scraped_at - offset
+
+    def _engine(self) -> Rows:
+        for quantity, names in ENGINE_COUNTERS.items():
+            name = names.alternatives[0]
+            for model in self.models:
+                value = model.engine_values(quantity)
+                for pod in model.engines:
+                    yield f'"__name__":"{name}","namespace":"{model.namespace}","pod":"{pod}"', value
+
+    def _buckets(self, query: str) -> Rows:
+        for quantity, shares in EDGES.items():
+            name = ENGINE_BUCKETS[quantity].alternatives[0]
+            asked = re.search(re.escape(name) + r'\{[^}]*le=~"([^"]*)"', query)
+            if asked is None:
+                continue
+            labels = re.compile(asked[1].replace("\\\\", "\\"))
+            for edge, share in shares.items():
+                if labels.fullmatch(str(edge)) is None:
+                    continue
+                for model in self.models:
+                    value = share * model.engine_values(Quantity.FIRST_TOKENS)
+                    for pod in model.engines:
+                        yield (
+                            f'"__name__":"{name}","le":"{edge}","namespace":"{model.namespace}","pod":"{pod}"',
+                            value,
+                        )
+
+    def _pools(self) -> Rows:
+        for quantity, names in POOL_SUMS.items():
+            for model in self.models:
+                yield f'"__name__":"{names.alternatives[0]}",{self._model(model)}', model.sums(quantity)
+
+    def _routers(self) -> Rows:
+        name = ROUTER_COUNTERS[Quantity.ROUTER_ATTEMPTS].alternatives[0]
+        for model in self.models:
+            for pod in model.routers:
+                labels = f'"__name__":"{name}","namespace":"{model.namespace}","pod":"{pod}"'
+                yield labels, model.requests / len(model.routers)
+
+
+def application(fleet: Fleet) -> web.Application:
+    """The HTTP interface."""
+
+    async def query(request: web.Request) -> web.Response:
+        text = request.query.get("query", "")
+        if text == promql.SERVER_TIME:
+            now = time.time()
+            data = {"resultType": "scalar", "result": [now, repr(now)]}
+            return web.json_response({"status": "success", "data": data})
+        try:
+            plain, compressed = fleet.answer(text)
+        except KeyError:
+            error = {"status": "error", "errorType": "bad_data", "error": f"not a query of the operator: {text}"}
+            return web.json_response(error, status=400)
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=compressed, content_type="application/json", headers={"Content-Encoding": "gzip"})
+        return web.Response(body=plain, content_type="application/json")
+
+    async def step(request: web.Request) -> web.Response:
+        asked = await request.json()
+        for model in fleet.models[: int(asked["models"])]:
+            model.times = float(asked["times"])
+        return web.Response()
+
+    async def replace_fleet(request: web.Request) -> web.Response:
+        fleet.models = [Served(*entry) for entry in orjson.loads(await request.read())]
+        fleet.answers = await asyncio.to_thread(fleet.written, tuple(fleet.answers))
+        return web.Response()
+
+    app = web.Application(client_max_size=64 * 2**20)
+    app.add_routes(
+        [
+            web.get("/api/v1/query", query),
+            web.get("/-/ready", lambda _: _ready()),
+            web.post("/step", step),
+            web.post("/fleet", replace_fleet),
+        ]
+    )
+    return app
+
+
+async def _ready() -> web.Response:
+    return web.Response(text="ready")
+
+
+async def serve(port: int, scrape_seconds: float) -> None:
+    """Serve until killed."""
+    fleet = Fleet(scrape_seconds)
+    runner = web.AppRunner(application(fleet), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await fleet.scrape()
+
+
+def main() -> None:
+    """Parse the command line and serve."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--scrape", type=float, default=15.0)
+    arguments = parser.parse_args()
+    asyncio.run(serve(arguments.port, arguments.scrape))
+
+
+if __name__ == "__main__":
+    main()
