@@ -162,7 +162,8 @@ async def measure(size: Size, ticks: int, folder: Path) -> Result:
             first = await rendered(operator("operator-first"), fleet, progress)
             entries = await fleet.after_operator()
             await told(f"{prometheus_url}/fleet", entries)
-            return await watched(operator("operator"), fleet, prometheus_url, ticks, progress, own_pods(entries), first)
+            watch = Watch(operator("operator"), fleet, prometheus_url, progress)
+            return await watch.run(ticks, own_pods=own_pods(entries), first_apply_seconds=first)
 
 
 def own_pods(entries: list[tuple[str, str, list[str], list[str]]]) -> int:
