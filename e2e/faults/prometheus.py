@@ -1,0 +1,205 @@
+"""A Prometheus that knows every pod of Goodput and counts made-up requests; it lies on demand.
+
+It answers the operator's own queries (by comparing their text) over HTTP, at `/NAMESPACE/` for the pods of one
+namespace or at `/all/`. Traffic is even, all of it within the objectives, and shared equally by the ready engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from faults.recorder import Recorder, Seen
+from goodput.adapters import promql
+
+_BUCKET = re.compile(r'(vllm:\w+_bucket)\{[^}]*le=~"([^"]*)"')
+_NAMES = re.compile(r'__name__=~"([^"]*)"')
+_SUMS = "sum by (__name__, namespace, goodput_dev_model)"
+_SCRAPE_SECONDS = 0.25
+# One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
+_PROMPT_TOKENS, _OUTPUT_TOKENS = 1155.0, 211.0
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Load of one namespace and how its metrics are falsified.
+
+    `fault`: '' none, `nan` counters are NaN, `stale` no scrape since, `absent` no series of engines and routers at all,
+    `no-histogram` no buckets, `unlabelled` series without our labels.
+    """
+
+    requests_per_second: float = 0.0
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class FakePrometheus:
+    """`async with` it; `url(scope)` is what the operator is given."""
+
+    recorder: Recorder
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    """By scope: `error` answers HTTP 500, `empty` finds nothing for any query, `hang` never answers."""
+    queries: int = 0
+    _counted: dict[str, float] = field(default_factory=dict)
+    _scraped_at: dict[str, float] = field(default_factory=dict)
+    _runner: web.AppRunner | None = None
+    _scraping: asyncio.Task[None] | None = None
+    _base: str = ""
+
+    async def __aenter__(self) -> FakePrometheus:
+        """Listen."""
+        app = web.Application()
+        app.router.add_route("*", "/{scope}/api/v1/query", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self._base = f"http://{host}:{port}"
+        self._scraping = asyncio.create_task(self._scrape())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        if self._scraping is not None:
+            self._scraping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._scraping
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def url(self, scope: str = "all") -> str:
+        """Its address."""
+        return f"{self._base}/{scope}"
+
+    def load(self, namespace: str, requests_per_second: float) -> None:
+        """Offer so much from now on."""
+        self.traffic.setdefault(namespace, Traffic()).requests_per_second = requests_per_second
+
+    def falsify(self, namespace: str, fault: str) -> None:
+        """Metrics of a namespace lie from now on ('' ends it)."""
+        self.traffic.setdefault(namespace, Traffic()).fault = fault
+
+    async def _scrape(self) -> None:
+        before = time.time()
+        while True:
+            await asyncio.sleep(_SCRAPE_SECONDS)
+            now = time.time()
+            for namespace, traffic in self.traffic.items():
+                self._count(namespace, traffic.requests_per_second * (now - before), now)
+            before = now
+
+    def _count(self, namespace: str, requests: float, now: float) -> None:
+        for pool in ("serve", "router"):
+            pods = self.recorder.ready(namespace, pool)
+            for pod in pods:
+                self._counted[pod.uid] = self._counted.get(pod.uid, 0.0) + requests / len(pods)
+                if self.traffic[namespace].fault != "stale":
+                    self._scraped_at[pod.uid] = now
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.queries += 1
+        scope = request.match_info["scope"]
+        query = request.query.get("query") or str((await request.post()).get("query", ""))
+        fault = self.faults.get(scope, "")
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        if fault == "error":
+            return web.Response(status=500, text="made to fail")
+        if query == promql.SERVER_TIME:
+            now = time.time()
+            return _json([now, str(now)])
+        rows = [] if fault == "empty" else list(self._rows(scope, query))
+        return _json(rows)
+
+    def _rows(self, scope: str, query: str) -> Iterator[Row]:
+        for namespace, traffic in self.traffic.items():
+            if scope not in ("all", namespace):
+                continue
+            if traffic.fault == "unlabelled":
+                if query == promql.UNLABELLED:
+                    yield _row({"namespace": namespace}, 1.0)
+                continue
+            if traffic.fault == "absent":
+                continue
+            engines = self._known(namespace, "serve")
+            routers = self._known(namespace, "router")
+            yield from self._of(namespace, traffic, query, engines, routers)
+
+    def _known(self, namespace: str, pool: str) -> list[Seen]:
+        return [pod for pod in self.recorder.ready(namespace, pool) if pod.uid in self._scraped_at]
+
+    def _of(
+        self, namespace: str, traffic: Traffic, query: str, engines: list[Seen], routers: list[Seen]
+    ) -> Iterator[Row]:
+        def count(pod: Seen) -> float:
+            return float("nan") if traffic.fault == "nan" else self._counted.get(pod.uid, 0.0)
+
+        def where(pod: Seen) -> dict[str, str]:
+            return {"namespace": namespace, "pod": pod.name}
+
+        if query == promql.SCRAPES:
+            for pod in engines + routers:
+                yield _row(where(pod), self._scraped_at[pod.uid])
+        elif query == promql.REQUEST_SECONDS_P95:
+            yield _row({"namespace": namespace, "goodput_dev_model": MODEL}, 1.0)
+        elif "_bucket{" in query:
+            for name, edges in _BUCKET.findall(query) if traffic.fault != "no-histogram" else ():
+                for edge in edges.replace("\\", "").split("|"):
+                    for pod in engines:
+                        yield _row({"__name__": name, **where(pod), "le": edge}, count(pod))
+        elif found := _NAMES.search(query):
+            names = re.compile(found[1])
+            series = (
+                _per_model(engines, count)
+                if query.startswith(_SUMS)
+                else [(pod.name, row) for pod in engines for row in _per_engine(count(pod))]
+                + [(pod.name, ("vllm_router_processed_requests_total", count(pod))) for pod in routers]
+            )
+            second = "goodput_dev_model" if query.startswith(_SUMS) else "pod"
+            for whose, (name, value) in series:
+                if names.fullmatch(name):
+                    yield _row({"__name__": name, "namespace": namespace, second: whose}, value)
+
+
+def _per_engine(requests: float) -> list[tuple[str, float]]:
+    return [
+        ("vllm:time_to_first_token_seconds_count", requests),
+        ("vllm:e2e_request_latency_seconds_count", requests),
+        ("vllm:num_requests_running", 1.0),
+        ("vllm:num_requests_waiting", 0.0),
+        ("vllm:admission_rejections_total", 0.0),
+        ("vllm:kv_cache_usage_perc", 0.1),
+    ]
+
+
+def _per_model(engines: list[Seen], count: Callable[[Seen], float]) -> list[tuple[str, tuple[str, float]]]:
+    requests = sum(count(pod) for pod in engines)
+    return [
+        (MODEL, ("vllm:prompt_tokens_total", requests * _PROMPT_TOKENS)),
+        (MODEL, ("vllm:prompt_tokens_cached_total", 0.0)),
+        (MODEL, ("vllm:generation_tokens_total", requests * _OUTPUT_TOKENS)),
+    ]
+
+
+MODEL = "llama-8b"
+"""The name of the Model in every namespace of these tests."""
+
+
+def _row(labels: dict[str, str], value: float) -> Row:
+    return {"metric": labels, "value": [time.time(), "NaN" if math.isnan(value) else repr(value)]}
+
+
+def _json(result: Any) -> web.Response:
+    body = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return web.Response(text=json.dumps(body), content_type="application/json")
