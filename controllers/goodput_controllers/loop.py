@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.2
 # Passes that only changes asked for take at most this share of one core.
 BUSY_SHARE = 0.25
+# A pass waits this long for a reading of Prometheus.
+READING_SECONDS = 2.0
 # A pass waits this long for writes; those of a Model that takes longer go on beside the next passes.
 WRITES_SECONDS = 5.0
 
@@ -57,6 +59,7 @@ class FleetLoop:
     _led: bool = False
     _complaint: str = ""
     _reading: Reading | None = None
+    _reader: asyncio.Future[Reading] | None = None
     _read_at: float = float("-inf")
     # Seconds of each step of the present pass.
     _took: dict[str, float] = field(default_factory=dict)
@@ -129,9 +132,21 @@ class FleetLoop:
     async def _read(self, intents: Mapping[Key, ModelIntent], now: float) -> None:
         started = time.monotonic()
         if started - self._read_at < self.policy.tick_seconds - DEBOUNCE_SECONDS:
+            self._take_reading()
             return
         self._read_at = started
-        self._reading = await self.telemetry.read(self.observer.wanted(intents, now))
+        if self._reader is None:
+            wanted = self.observer.wanted(intents, now)
+            self._reader = asyncio.ensure_future(self.telemetry.read(wanted))
+            self._reader.add_done_callback(self.observer.world.touched)
+        # A slow Prometheus holds up decisions from metrics, and nothing else: what is late comes with the next pass.
+        await asyncio.wait({self._reader}, timeout=READING_SECONDS)
+        self._take_reading()
+
+    def _take_reading(self) -> None:
+        if self._reader is None or not self._reader.done():
+            return
+        self._reading, self._reader = self._reader.result(), None
         self.metrics.telemetry_up.set(0 if self._reading.error else 1)
         complaint = self._reading.error
         if not complaint and self._reading.missing:

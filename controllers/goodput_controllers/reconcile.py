@@ -71,6 +71,7 @@ class Reconciler:
             and self.book.update_available(key)
         ]
         self.rollouts.look(snapshot, plan, candidates, now)
+        started: list[asyncio.Task[None] | None] = []
         for model in plan.models:
             self.metrics.show(model.key, model.figures)
             told = self.book.observe(model, now)
@@ -79,13 +80,16 @@ class Reconciler:
             except Exception as error:
                 work = self._failed(views[model.key], model, error, now)
             if work is not None:
-                self._start(model.key, work)
+                started.append(self._start(model.key, work))
         for key, why in broken.items():
-            self._start(key, self.statuses.undecided(views[key].intent, why, now))
-        for entry in entries.values():
-            if entry.value is None and entry.error is not None and self.statuses.invalid_due(entry):
-                self._start(entry.key, self.statuses.invalid(entry, now))
-        running = [task for task in self._tasks.values() if not task.done()]
+            started.append(self._start(key, self.statuses.undecided(views[key].intent, why, now)))
+        started += [
+            self._start(entry.key, self.statuses.invalid(entry, now))
+            for entry in entries.values()
+            if entry.value is None and entry.error is not None and self.statuses.invalid_due(entry)
+        ]
+        # Those of earlier passes are slow: they go on beside this one.
+        running = [task for task in started if task is not None]
         if running:
             await asyncio.wait(running, timeout=wait_seconds)
         await self.side.write(snapshot, plan, now)
@@ -108,11 +112,12 @@ class Reconciler:
         for key in [key for key, task in self._tasks.items() if task.done()]:
             del self._tasks[key]
 
-    def _start(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, key: Key, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         if key in self._tasks:
             work.close()
-            return
-        self._tasks[key] = asyncio.create_task(self._guarded(key, work), name=f"reconcile {key}")
+            return None
+        task = self._tasks[key] = asyncio.create_task(self._guarded(key, work), name=f"reconcile {key}")
+        return task
 
     async def _guarded(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -171,6 +176,10 @@ class Reconciler:
         except NameTaken as error:
             problem = _stalled(ConditionReason.NAME_CONFLICT, str(error))
         except (Refused, NotFound) as error:
+            if "being terminated" in str(error):
+                # Its namespace goes, and the Model with it.
+                self._retry(key, now, LAST_BACKOFF_SECONDS)
+                return
             problem = _stalled(ConditionReason.API_REFUSED, str(error))
         except StillThere as error:
             log.info("%s: %s", key, error)
