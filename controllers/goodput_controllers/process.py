@@ -233,10 +233,14 @@ class Operator:
     async def _relist_once(self) -> None:
         for resource, kept in ((SLOS, self.world.slos), (GPU_TYPES, self.world.gpu_types), (MODELS, self.world.models)):
             items: list[dict[str, Any]] = []
+            versions = []
             for namespace in self._namespaces(resource):
-                async for page, _ in self.api.pages(resource, namespace):
+                version = ""
+                async for page, version in self.api.pages(resource, namespace):
                     items += page
-            if kept.replace_all(items):
+                versions.append(int(version or 0))
+            # Of several lists the oldest counts: it knows least.
+            if kept.replace_all(items, str(min(versions))):
                 self.world.touched()
 
     def _namespaces(self, resource: Resource) -> tuple[str | None, ...]:

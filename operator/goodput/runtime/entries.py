@@ -79,15 +79,17 @@ class Kept(Generic[T]):
         if key not in self._entries:
             self._entries[key] = Entry(key, "", 0, 0, value, deleted=True)
 
-    def replace_all(self, manifests: list[dict[str, Any]]) -> bool:
-        """Compare with a fresh list; True if something differed."""
+    def replace_all(self, manifests: list[dict[str, Any]], version: str) -> bool:
+        """Compare with a list of this resource version; True if something differed."""
         present = {key_of(manifest) for manifest in manifests}
         changed = False
         for manifest in manifests:
             changed |= self.put(manifest)
-        for key in [key for key, entry in self._entries.items() if key not in present and not entry.deleted]:
-            self.remove(key)
-            changed = True
+        for key, entry in list(self._entries.items()):
+            # A list from before an object says nothing of it: its event may have come while the list was read.
+            if key not in present and not entry.deleted and entry.version <= int(version or 0):
+                self.remove(key)
+                changed = True
         self.synced = True
         return changed
 
