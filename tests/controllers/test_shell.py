@@ -72,7 +72,7 @@ async def test_a_model_that_is_being_deleted_is_gone() -> None:
     kopf_shell.take(world, world.models, "MODIFIED", deleting)
     assert world.models.get(Key("a", "m")) is None
     assert world.dirty.is_set()
-    assert not world.models.replace_all([deleting])
+    assert not world.models.replace_all([deleting], "2")
     assert len(world.models) == 0
 
 
@@ -82,6 +82,16 @@ async def test_relist_heals_what_kopf_missed() -> None:
     kopf_shell.take(world, world.models, "ADDED", manifest(1))
     other = manifest(2)
     other["metadata"]["name"] = "other"
-    assert world.models.replace_all([other])
+    assert world.models.replace_all([other], "2")
     assert [entry.key.name for entry in world.models.entries()] == ["other"]
-    assert not world.models.replace_all([other])
+    assert not world.models.replace_all([other], "2")
+
+
+async def test_a_list_from_before_a_model_does_not_remove_it() -> None:
+    """The event of a new Model may come while an older list is still being read."""
+    world = World()
+    kopf_shell.take(world, world.models, "ADDED", manifest(7))
+    assert not world.models.replace_all([], "6")
+    assert len(world.models) == 1
+    assert world.models.replace_all([], "8")
+    assert len(world.models) == 0
