@@ -25,6 +25,7 @@ from goodput_world.demo.fleet import FleetReader
 from goodput_world.demo.settings import PLANT_FILE
 from goodput_world.replay import Objectives, Request
 from goodput_world.replay.client import Target
+from goodput_world.replay.poisson import poisson
 from goodput_world.replay.replayer import Replay, ReplayPlan
 from goodput_world.world import World, WorldConfig
 
@@ -49,16 +50,6 @@ class Step:
     before: int | None
     after: int | None
     lateness_p99_seconds: float | None
-
-
-def poisson(rate_rps: float, start_seconds: float, end_seconds: float, rng: random.Random) -> list[float]:
-    """Arrival instants of a Poisson process."""
-    instants = []
-    at = start_seconds + rng.expovariate(rate_rps)
-    while at < end_seconds:
-        instants.append(at)
-        at += rng.expovariate(rate_rps)
-    return instants
 
 
 def load(step_seconds: float, seed: int) -> list[Request]:
