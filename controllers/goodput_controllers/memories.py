@@ -42,8 +42,9 @@ class Memories:
 
     def load(self, intents: Mapping[Key, ModelIntent], now: float) -> Mapping[Key, LoopMemory]:
         """Memory of these Models; those not known yet are read from their ConfigMaps, if those can be read."""
-        for key in self._memories.keys() - intents.keys():
-            self._memories.pop(key)
+        for known in (self._memories, self._uids, self._written_at):
+            for key in known.keys() - intents.keys():
+                del known[key]
         for key, intent in intents.items():
             # A Model that was deleted and made again under its name begins anew.
             if self._uids.get(key) != intent.uid:
