@@ -160,15 +160,16 @@ class Reflector(Generic[R]):
         failures = 0
         while time.monotonic() < relist_at:
             try:
-                async for event in self._api.watch(self.resource, namespace, version, self._selector):
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    self._handle(event)
-                    self.problem = ""
-                    failures = 0
-                    if self.events % EVENTS_BETWEEN_YIELDS == 0:
-                        await asyncio.sleep(0)
-                    if time.monotonic() >= relist_at:
-                        break
+                async with asyncio.timeout(relist_at - time.monotonic()):
+                    async for event in self._api.watch(self.resource, namespace, version, self._selector):
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        self._handle(event)
+                        self.problem = ""
+                        failures = 0
+                        if self.events % EVENTS_BETWEEN_YIELDS == 0:
+                            await asyncio.sleep(0)
+            except TimeoutError:
+                return
             except (Expired, NotFound):
                 raise
             except KubeError as error:
