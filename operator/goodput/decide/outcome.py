@@ -33,7 +33,8 @@ def inputs(work: Work) -> tuple[Quantity, ...]:
 def detail(work: Work, surge: int) -> str:
     parts = []
     if surge:
-        parts.append(f"{surge} of them stand in for pods on lost nodes")
+        lost = sorted({pod.node for pod in work.view.pool.pods if pod.node_lost and pod.node is not None})
+        parts.append(f"{surge} of them stand in for pods on lost nodes ({', '.join(lost)})")
     if work.reading.problem is not None:
         parts.append(work.reading.message)
     if work.placed.placement is None:
