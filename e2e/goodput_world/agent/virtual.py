@@ -73,7 +73,8 @@ class VirtualPod:
 
     async def _become_ready(self) -> None:
         agent = self.node.agent
-        await agent.pace.sleep(agent.config.virtual_startup_seconds)
+        told = agent.startup_seconds
+        await agent.pace.sleep(agent.config.virtual_startup_seconds if told is None else told)
         with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
             errors = await self._configuration_errors()
             status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip, errors=errors)
