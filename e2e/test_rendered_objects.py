@@ -18,7 +18,7 @@ from goodput.resources.compare import compare
 from goodput.resources.inputs import KubeObject, RenderSettings
 from goodput.resources.kinds.memory import memory_config_map
 from goodput.resources.render import render_model
-from goodput_controllers.rendering import render_input
+from goodput.runtime.rendering import render_input
 from goodput_world.cluster import REPOSITORY
 from schema_server import Server, any_cluster, server  # noqa: F401 - fixtures
 
