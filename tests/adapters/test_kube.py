@@ -147,7 +147,7 @@ async def test_a_server_that_is_not_there(client: KubeClient) -> None:
 
 
 async def test_lists_follow_continue(server: Server, client: KubeClient) -> None:
-    """Pages are asked for until there is no token left."""
+    """Pages are asked for until there is no token left; items get the version and kind that a list leaves out."""
 
     def answer(request: web.Request) -> web.Response:
         token = request.query.get("continue")
@@ -156,7 +156,8 @@ async def test_lists_follow_continue(server: Server, client: KubeClient) -> None
 
     server.answer = answer
     pages = [page async for page in client.pages(SERVICES, None, "a=b")]
-    assert pages == [([{"n": "first"}], "7"), ([{"n": "more"}], "7")]
+    whole = {"apiVersion": "v1", "kind": "Service"}
+    assert pages == [([{**whole, "n": "first"}], "7"), ([{**whole, "n": "more"}], "7")]
     assert {request.query["labelSelector"] for request in server.requests} == {"a=b"}
 
 

@@ -97,7 +97,12 @@ class KubeClient:
         while True:
             page = await self._send("GET", "list", resource, resource.path(namespace), query=query)
             metadata = page.get("metadata") or {}
-            yield page.get("items") or [], str(metadata.get("resourceVersion") or "")
+            items: list[Object] = page.get("items") or []
+            for item in items:
+                # The server leaves these out of the items of a list: without them a listed object would never equal
+                # what we render, and would be written again on every pass.
+                item["apiVersion"], item["kind"] = resource.api_version, resource.kind
+            yield items, str(metadata.get("resourceVersion") or "")
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
