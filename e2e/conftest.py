@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from faults.fixtures import bench  # noqa: F401 - a fixture
+from fleets import LLAMA, Fleet, model, slo
 from goodput_world.binaries import ensure
 from goodput_world.cluster import REPOSITORY, Cluster
 from goodput_world.errors import BinaryError
@@ -141,6 +143,32 @@ async def namespace(request: pytest.FixtureRequest, _anywhere: Cluster) -> Async
     await where.create_namespace(name)
     yield name
     await where.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+SHARED_SPEC = {
+    "model": LLAMA,
+    "slo": "chat",
+    "servedName": "shared",
+    "gpuTypes": ["l40s"],
+    "scaling": {"minReplicas": 1, "maxReplicas": 1},
+}
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _shared_fleet(cluster: Cluster) -> AsyncIterator[Fleet]:
+    fleet = Fleet(cluster, "e2e-shared", "shared")
+    await cluster.create_namespace(fleet.namespace)
+    await cluster.apply([slo(), model(fleet.name, **SHARED_SPEC)], namespace=fleet.namespace)
+    yield fleet
+    await cluster.kubectl("delete", "namespace", fleet.namespace, "--wait=false")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served(_shared_fleet: Fleet) -> Fleet:
+    """A Model that serves with one replica, the same for many tests, as it was made whatever the last one did to it."""
+    await _shared_fleet.cluster.apply(slo(), namespace=_shared_fleet.namespace)
+    await _shared_fleet.reset(SHARED_SPEC)
+    return _shared_fleet
 
 
 _names_given: dict[str, int] = {}

@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 
-from goodput_world.cluster import Cluster
+from goodput_world.cluster import SYSTEM_NAMESPACE, Cluster
+from goodput_world.world import World
 
 GROUP = "goodput.dev/v1alpha1"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -91,6 +93,27 @@ class Fleet:
         await self.cluster.kubectl(
             *("patch", resource or "model.goodput.dev", name or self.name, "-n", self.namespace),
             *("--type=merge", "-p", body),
+        )
+
+    async def reset(self, spec: Mapping[str, Any]) -> None:
+        """Give the Model exactly this spec again, and wait until one replica serves and nothing is wrong."""
+        whole = [{"op": "replace", "path": "/spec", "value": dict(spec)}]
+        await self.cluster.kubectl(
+            *("patch", "model.goodput.dev", self.name, "-n", self.namespace, "--type=json", "-p", json.dumps(whole))
+        )
+        await self.wait_serving()
+        await self.wait_condition("Stalled", "False")
+
+    async def seen(self, spec: Mapping[str, Any], *, timeout_seconds: float = 60.0) -> None:
+        """Patch the Model, and wait until the operator has said something about that generation."""
+        await self.patch(spec)
+
+        async def observed() -> bool:
+            found = await self.object()
+            return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+        await self.cluster.wait_for(
+            observed, what=f"status of the newest generation of {self.name}", timeout_seconds=timeout_seconds
         )
 
     # --- what is seen ------------------------------------------------------------------------------------------------
@@ -204,6 +227,17 @@ class Fleet:
         await self.cluster.wait_for(
             lambda: self.complete(served=served), what=f"an answer of {self.name}", timeout_seconds=timeout_seconds
         )
+
+
+def writes_of_operator(world: World, fleet: Fleet, since: datetime) -> set[str]:
+    """Kinds of objects that the operator has written in the namespace of a Model since then, by the audit log.
+
+    Events are left out: they tell, they change nothing.
+    """
+    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:goodput"
+    writes = world.audit.writes(since, datetime.now(UTC))
+    ours = [write for write in writes if write.user == user and write.namespace == fleet.namespace]
+    return {write.kind for write in ours if write.resource != "events"}
 
 
 async def stream(session: aiohttp.ClientSession, url: str, served: str, prompt: list[int], into: Stream) -> None:
