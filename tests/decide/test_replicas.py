@@ -301,6 +301,19 @@ def test_failing_pods_and_errors_never_become_replicas():
     assert condition(plan, ConditionType.STALLED)[1] is ConditionReason.CRASH_LOOP
 
 
+def test_a_blocked_roll_out_is_no_failing_service():
+    """Pods of a new revision that cannot start get no requests: `Stalled` tells of them, `SLOMet` of the old ones."""
+    new = pod("new", PodState.FAILED, trouble="ImagePullBackOff", revision="r2")
+    busy = loaded(8.0, 3, extra=(new,), spec_replicas=3)
+    rolling = replace(busy, pool=replace(busy.pool, revision="r2", rolling_out=True))
+    plan = one(rolling, steady(8.0, 3))
+    assert condition(plan, ConditionType.SLO_MET)[1] is ConditionReason.MEETING
+    assert condition(plan, ConditionType.STALLED)[1] is ConditionReason.ROLLOUT_BLOCKED
+    assert replicas(plan) == 3
+    nobody = replace(rolling, pool=pool(new, spec_replicas=3, revision="r2", rolling_out=True))
+    assert condition(one(nobody, steady(8.0, 3)), ConditionType.SLO_MET)[1] is ConditionReason.FAILING
+
+
 def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
     """TTFT below the bare prefill time: every request misses, and one replica stays one replica."""
     hopeless = replace(CHAT, ttft_seconds=0.02)

@@ -9,6 +9,7 @@ from goodput.decide.forecast import forecast
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.observed import PodState, PoolView
 from goodput.domain.plan import Placement
 from goodput.perfmodel import Capacity, Shape, capacity
 
@@ -110,10 +111,17 @@ def _recent(work: Work) -> history.Attainment:
     return history.attainment(work.samples, since, least, intent.routing is RoutingMode.ROUTER)
 
 
+def _only_new_revision_fails(pool: PoolView) -> bool:
+    """Whether a blocked roll-out is all that fails: no request goes to such pods, the old ones serve them."""
+    failed = [pod for pod in pool.pods if pod.state is PodState.FAILED]
+    serving = any(pod.state is PodState.READY and pod.revision != pool.revision for pod in pool.pods)
+    return pool.rolling_out and serving and all(pod.revision == pool.revision for pod in failed)
+
+
 def _failing(work: Work, recent: history.Attainment, objective: Objective) -> str:
     """Why requests fail for reasons that replicas do not heal; empty where they do not."""
     failed_pods = work.count.failed
-    if failed_pods:
+    if failed_pods and not _only_new_revision_fails(work.view.pool):
         return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
     rejected = sum(sample.rejected for sample in work.samples[-8:])
     errors = recent.failed
