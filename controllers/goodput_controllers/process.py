@@ -235,10 +235,11 @@ class Operator:
             items: list[dict[str, Any]] = []
             versions = []
             for namespace in self._namespaces(resource):
-                version = ""
+                listed = "0"
                 async for page, version in self.api.pages(resource, namespace):
                     items += page
-                versions.append(int(version or 0))
+                    listed = version
+                versions.append(int(listed or 0))
             # Of several lists the oldest counts: it knows least.
             if kept.replace_all(items, str(min(versions))):
                 self.world.touched()
