@@ -20,8 +20,9 @@ from kubernetes.client import Configuration
 # A projected token is renewed by the kubelet well before it ends; once a minute is what client-go does.
 TOKEN_REREAD_SECONDS = 60.0
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-# Above what the loop's semaphore lets out at once, plus one connection for each watch.
-MAX_CONNECTIONS = 64
+# No limit: each watch holds a connection (kinds x namespaces), and in a full pool no write would ever get one. What may
+# be written at once is limited by the loop's semaphore.
+MAX_CONNECTIONS = 0
 
 
 @dataclass(frozen=True, slots=True)
