@@ -48,6 +48,7 @@ class ControlPlane:
             name: slot.free_port() for name in ("etcd", "etcd-peer", "apiserver", "scheduler", "controller-manager")
         }
         self.server = f"https://127.0.0.1:{ports['apiserver']}"
+        self.etcd = f"http://127.0.0.1:{ports['etcd']}"
         self.audit = AuditLog(self.layout.audit_log)
         environment = {
             **{name: value for name, value in os.environ.items() if name != "KUBECONFIG"},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from goodput.adapters.metric_names import Quantity
 from goodput.adapters.readings import OfferedBook, RouterCounts, Tables, interpolated, missing_edges, model_telemetry
 from goodput.adapters.telemetry import Wanted
+from goodput.adapters.vectors import Labels, Row
 from goodput.domain.identity import Key
 from goodput.domain.intent import Objective
 
@@ -16,8 +15,8 @@ CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 KEY = Key("team", "llama")
 
 
-def row(name: str, value: float | str, pod: str = "p1", **labels: str) -> dict[str, Any]:
-    return {"metric": {"__name__": name, "namespace": "team", "pod": pod, **labels}, "value": [0, str(value)]}
+def row(name: str, value: float | str, pod: str = "p1", **labels: str) -> Row:
+    return Row(Labels(name=name, namespace="team", pod=pod, **labels), (0.0, str(value)))
 
 
 def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[str, ...] = ()) -> Wanted:
@@ -95,10 +94,9 @@ def test_not_a_number_stays_one() -> None:
 
 def test_of_two_names_of_one_quantity_the_newer_counts() -> None:
     """A pod that exports an old and a new name is read by the new one, whatever the order of rows."""
-    new, old = row("vllm:prompt_tokens_cached_total", 7), row("vllm:prefix_cache_hits_total", 9)
+    new = row("vllm:prompt_tokens_cached_total", 7, goodput_dev_model="llama")
+    old = row("vllm:prefix_cache_hits_total", 9, goodput_dev_model="llama")
     for rows in ([new, old], [old, new]):
-        for item in rows:
-            item["metric"]["goodput_dev_model"] = "llama"
         found = tables("p1")
         found.add_pools(rows)
         pool = model_telemetry(wanted("p1"), found).pool

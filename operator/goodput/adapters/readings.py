@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from goodput.adapters.metric_names import (
     ENGINE_BUCKETS,
@@ -13,17 +12,16 @@ from goodput.adapters.metric_names import (
     POD_LABEL_MODEL,
     POOL_SUMS,
     ROUTER_COUNTERS,
-    ROUTER_ERROR_TYPE,
     ROUTER_NO_WORKER,
     ROUTER_REFUSED,
     Names,
     Quantity,
 )
 from goodput.adapters.telemetry import Wanted
+from goodput.adapters.vectors import Row
 from goodput.domain.intent import Objective
 from goodput.domain.observed import ModelTelemetry, PodCounters, PoolTelemetry, RouterTelemetry
 
-Row = Mapping[str, Any]
 # (namespace, pod) -> value
 ByPod = dict[tuple[str, str], float]
 # (namespace, pod) -> edge in seconds -> cumulative count
@@ -90,10 +88,9 @@ class Tables:
         """Values by namespace and `second` label; rows without these labels are not ours."""
         table: ByPod = {}
         for row in rows:
-            metric = row["metric"]
-            key = (metric.get("namespace", ""), metric.get(second, ""))
-            if key[1]:
-                table[key] = float(row["value"][1])
+            name = getattr(row.metric, second)
+            if name:
+                table[row.metric.namespace, name] = float(row.value[1])
         return table
 
     @staticmethod
@@ -103,10 +100,11 @@ class Tables:
             name: {} for alternatives in names.values() for name in alternatives.alternatives
         }
         for row in rows:
-            metric = row["metric"]
-            table = by_metric.get(metric["__name__"])
-            if table is not None and second in metric:
-                table[metric.get("namespace", ""), metric[second]] = float(row["value"][1])
+            labels = row.metric
+            table = by_metric.get(labels.name)
+            name = getattr(labels, second)
+            if table is not None and name:
+                table[labels.namespace, name] = float(row.value[1])
         tables: dict[Quantity, ByPod] = {}
         for quantity, alternatives in names.items():
             newest, *older = alternatives.alternatives
@@ -117,13 +115,21 @@ class Tables:
 
     def add_buckets(self, rows: Iterable[Row]) -> None:
         """Cumulative counts at bucket edges."""
-        where = {name: quantity for quantity, names in ENGINE_BUCKETS.items() for name in names.alternatives}
+        tables = {
+            name: self.within.setdefault(quantity, {})
+            for quantity, names in ENGINE_BUCKETS.items()
+            for name in names.alternatives
+        }
         for row in rows:
-            metric = row["metric"]
-            quantity = where.get(metric.get("__name__", ""))
-            key = (metric.get("namespace", ""), metric.get("pod", ""))
-            if quantity is not None and "le" in metric:
-                self.within.setdefault(quantity, {}).setdefault(key, {})[float(metric["le"])] = float(row["value"][1])
+            labels = row.metric
+            table = tables.get(labels.name)
+            if table is None or not labels.le:
+                continue
+            key = (labels.namespace, labels.pod)
+            edges = table.get(key)
+            if edges is None:
+                edges = table[key] = {}
+            edges[float(labels.le)] = float(row.value[1])
 
     def add_engine(self, rows: Sequence[Row]) -> None:
         self.engine = self.by_name(rows, ENGINE_COUNTERS)
@@ -134,19 +140,18 @@ class Tables:
     def add_routers(self, rows: Iterable[Row], book: OfferedBook) -> None:
         """Counters of router pods, and what each was offered."""
         for row in rows:
-            metric = row["metric"]
-            key = (metric.get("namespace", ""), metric.get("pod", ""))
-            counts = self.routers.setdefault(key, RouterCounts())
-            name, value = metric.get("__name__", ""), float(row["value"][1])
+            labels = row.metric
+            counts = self.routers.setdefault((labels.namespace, labels.pod), RouterCounts())
+            name, value = labels.name, float(row.value[1])
             if name in ROUTER_COUNTERS[Quantity.ROUTER_ATTEMPTS].alternatives:
                 counts.attempts = value
             elif name in ROUTER_COUNTERS[Quantity.ROUTER_RETRIES].alternatives:
                 counts.retries = value
             elif name in ROUTER_COUNTERS[Quantity.ROUTER_EXHAUSTED].alternatives:
                 counts.exhausted = value
-            elif metric.get(ROUTER_ERROR_TYPE) == ROUTER_NO_WORKER:
+            elif labels.error_type == ROUTER_NO_WORKER:
                 counts.no_worker = value
-            elif metric.get(ROUTER_ERROR_TYPE) == ROUTER_REFUSED:
+            elif labels.error_type == ROUTER_REFUSED:
                 counts.refused = value
         self.offered = book.take(self.routers)
 
