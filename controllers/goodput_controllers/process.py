@@ -236,9 +236,9 @@ class Operator:
             versions = []
             for namespace in self._namespaces(resource):
                 listed = "0"
-                async for page, version in self.api.pages(resource, namespace):
+                async for page, newest in self.api.pages(resource, namespace):
                     items += page
-                    listed = version
+                    listed = newest
                 versions.append(int(listed or 0))
             # Of several lists the oldest counts: it knows least.
             if kept.replace_all(items, str(min(versions))):
