@@ -78,7 +78,7 @@ class ControlPlane:
     async def start(self, *, controllers: bool = True) -> None:
         """Start all four; returns when the API server is ready and has its default namespace and ServiceAccount.
 
-        Without `controllers` only etcd and the API server start: for a benchmark that seeds what controllers would make.
+        Without `controllers` only etcd and the API server start: a benchmark seeds what controllers would make.
 
         Raises ProcessExited with the end of the log when one of them dies, WaitTimeout after two minutes.
         """
