@@ -202,7 +202,9 @@ def _wanted(work: Work, base: int) -> _Law:
     window = replicas.down_window_seconds(work.startup, drain, policy)
     blind = reading.blind or work.load_rps is None
     loads = memory.loads
-    if not blind and work.load_rps is not None:
+    fresh = reading.problem is None and not reading.nothing_to_measure
+    if fresh and not blind and work.load_rps is not None:
+        # A load that is only a lower bound proves no room: it leaves a gap.
         loads = replicas.remember_load(memory, work.floor_rps, now, window, policy)
     situation = replicas.Situation(
         current=base,
@@ -213,7 +215,7 @@ def _wanted(work: Work, base: int) -> _Law:
         certain_misses=work.certain,
         starting=work.count.starting,
         rolling_out=pool.rolling_out,
-        fresh=reading.problem is None and not reading.nothing_to_measure,
+        fresh=fresh,
         startup_seconds=work.startup,
         drain_seconds=drain,
     )

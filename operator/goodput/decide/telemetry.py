@@ -17,6 +17,7 @@ from goodput.domain.memory import LoopMemory, PodMark, Sample
 from goodput.domain.observed import (
     ModelTelemetry,
     ModelView,
+    PodCounters,
     PodState,
     PodView,
     PoolTelemetry,
@@ -226,7 +227,7 @@ def _router(
     kept: list[PodMark] = []
     tail: list[tuple[float, float]] = []
     for name, scraped_at, requests in router.requests:
-        mark = marks.get(name)
+        mark = marks.pop(name, None)
         known = name in created
         if not known and mark is None:
             continue
@@ -252,6 +253,11 @@ def _router(
         if known:
             kept.append(PodMark(pod=name, scraped_at=scraped_at, values=(requests, rate, error)))
             tail.append((scraped_at, rate))
+    for name, mark in marks.items():
+        if name in created:
+            # It missed a scrape: it goes on as it was, and its next count is compared with its last one.
+            kept.append(mark)
+            tail.append((mark.scraped_at, mark.values[RATE] or 0.0))
     reading.router_marks = tuple(sorted(kept, key=lambda mark: mark.pod))
     reading.tail = tuple(tail)
     if not pods:
@@ -285,6 +291,33 @@ def _tokens(reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory) ->
     )
 
 
+def _router_freshness(
+    reading: Reading, view: ModelView, telemetry: ModelTelemetry, *, oldest: float, settled: float
+) -> bool:
+    """Say which router pods are not counted. False: demand is not known at all, and nothing else matters."""
+    expected = [pod.name for pod in view.router.pods if _measurable(pod, settled)]
+    if not expected:
+        if view.router.pods and not any(pod.state is PodState.READY for pod in view.router.pods):
+            # Nobody can send requests: that none come says nothing about demand.
+            reading.problem = ConditionReason.METRICS_MISSING
+            reading.message = "no router pod is ready: what users would send is not known"
+        return True
+    if not reading.demand_at:
+        _fail(reading, ConditionReason.METRICS_MISSING, telemetry.problem or "no request counter of a router pod")
+        return False
+    if reading.demand_at < oldest:
+        age = max(0.0, oldest - reading.demand_at)
+        _fail(reading, ConditionReason.METRICS_STALE, f"the newest scrape of the router is {age:.0f} s too old")
+        return False
+    counted = {mark.pod: mark.scraped_at for mark in reading.router_marks}
+    mute = [name for name in expected if counted.get(name, 0.0) < oldest]
+    if mute:
+        # What the others count is a lower bound of demand: it may call for more, never for fewer.
+        reading.problem = ConditionReason.METRICS_MISSING
+        reading.message = f"no request counter of {len(mute)} of {len(expected)} router pods: {', '.join(mute[:3])}"
+    return True
+
+
 def _freshness(
     reading: Reading,
     view: ModelView,
@@ -306,27 +339,25 @@ def _freshness(
             telemetry.problem or "Prometheus has the engine's metrics, but without our pod labels: add the relabelling",
         )
         return
+    settled = now - 2.0 * policy.scrape_seconds
     routed = view.intent.routing is RoutingMode.ROUTER
-    if routed:
-        expected = sum(1 for pod in view.router.pods if _measurable(pod, now - 2.0 * policy.scrape_seconds))
-        if expected and not reading.demand_at:
-            _fail(reading, ConditionReason.METRICS_MISSING, telemetry.problem or "no request counter of a router pod")
-            return
-        if expected and reading.demand_at < oldest:
-            _fail(
-                reading,
-                ConditionReason.METRICS_STALE,
-                f"the newest scrape of the router is {now - reading.demand_at:.0f} s old",
-            )
-            return
-    missing, stale = [], []
+    if routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
+        return
+    missing: list[str] = []
+    stale: list[str] = []
     scraped = {pod.pod: pod for pod in telemetry.pool.pods} if telemetry.pool is not None else {}
+    marked = {mark.pod: mark.scraped_at for mark in reading.marks}
     for pod in measurable:
         counters = scraped.get(pod.name)
-        if counters is None or counters.first_tokens is None or counters.finished is None:
+        if counters is not None and not _complete(counters, view.intent.objective):
             missing.append(pod.name)
-        elif counters.scraped_at < oldest:
-            stale.append(pod.name)
+            continue
+        # A pod that missed a scrape or two is known as of the one before.
+        known = counters.scraped_at if counters is not None else marked.get(pod.name)
+        if known is None:
+            missing.append(pod.name)
+        elif known < oldest:
+            (stale if counters is not None else missing).append(pod.name)
     gone = missing + stale
     if gone:
         reading.problem = ConditionReason.METRICS_MISSING if missing else ConditionReason.METRICS_STALE
@@ -336,5 +367,20 @@ def _freshness(
             reading.message += f" ({telemetry.problem})"
         # A single mute pod does not stop the fleet from growing; half of them does.
         reading.blind = 2 * len(gone) >= len(measurable)
-    elif telemetry.problem:
-        _fail(reading, ConditionReason.METRICS_MISSING, telemetry.problem)
+
+
+def _complete(counters: PodCounters, objective: Objective | None) -> bool:
+    """Whether a pod exports all that decisions need."""
+    return not (
+        counters.first_tokens is None
+        or counters.finished is None
+        or counters.waiting is None
+        or (
+            objective is not None
+            and (
+                (objective.ttft_seconds is not None and counters.ttft_within is None)
+                or (objective.tpot_seconds is not None and counters.tpot_within is None)
+                or (objective.e2e_seconds is not None and counters.e2e_within is None)
+            )
+        )
+    )
