@@ -148,7 +148,7 @@ async def measure(size: Size, ticks: int, folder: Path) -> Result:
             Api(load_kubeconfig(plane.kubeconfig()), "goodput-scale-seeder") as api,
             prometheus(plane.slot.free_port(), folder) as prometheus_url,
         ):
-            fleet = Fleet(api, size, pod_cidr, progress)
+            fleet = Fleet(api, plane.etcd, size, pod_cidr, progress)
             await fleet.before_operator()
 
             def operator(name: str) -> OperatorProcess:

@@ -2,20 +2,26 @@
 
 There is no controller-manager and no scheduler: on the few cores of a test machine they would take many minutes for
 20,000 pods, and compete with what is measured. The seeder makes the pods of each Deployment that the operator wrote, on
-nodes with free GPUs, and reports the Deployments as their controller would.
+the nodes in turn, and reports the Deployments as their controller would. One pod of each kind goes through the API; the
+others are put into etcd (scale_etcd.py) with the same metadata, defaults and managed fields.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scale_etcd import put_all, stored
+
 from goodput_world.agent.config import NodeConfig
 from goodput_world.agent.kubeapi import STRATEGIC_PATCH, Api, ApiError
-from goodput_world.agent.seeder import Seeder, bare_pods, in_batches
+from goodput_world.agent.nodeobject import node_body, node_conditions
+from goodput_world.agent.seeder import bare_pods, in_batches
 from goodput_world.agent.status import timestamp
+from goodput_world.agent.virtual import ready_status
 from goodput_world.nodes import gpu_node
 
 GROUP = "goodput.dev/v1alpha1"
@@ -85,6 +91,7 @@ class Fleet:
     """Seeds one cluster of a size."""
 
     api: Api
+    etcd: str
     size: Size
     pod_cidr: str
     progress: Progress
@@ -92,14 +99,12 @@ class Fleet:
     async def before_operator(self) -> None:
         """Nodes, Models, and the pods of somebody else."""
         api, size = self.api, self.size
-        nodes = nodes_of(size)
-        seeder = Seeder(api, nodes, self.pod_cidr)
         for namespace in (*size.namespaces, FOREIGN_NAMESPACE):
             await create(api, "/api/v1/namespaces", {"metadata": {"name": namespace}})
             # The controller-manager would make it; pods that name no other need it.
             account = {"metadata": {"name": "default"}}
             await create(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-        self.progress(f"{await seeder.create_nodes()} nodes")
+        self.progress(f"{await self.put(self._nodes())} nodes")
         # All GPUs are taken by the engines; node autoscalers may bring a tenth more, for the load step.
         limit = size.nodes * GPUS_PER_NODE * 11 // 10
         gpu_type = {"apiVersion": GROUP, "kind": "GPUType", "metadata": {"name": GPU_TYPE}, "spec": {"limit": limit}}
@@ -113,9 +118,43 @@ class Fleet:
             lambda model: create(api, f"/apis/{GROUP}/namespaces/{model['metadata']['namespace']}/models", model),
         )
         self.progress(f"{made} Models")
-        foreign = bare_pods(FOREIGN_NAMESPACE, size.foreign_pods, nodes)
-        self.progress(f"{await seeder.create_pods(foreign)} foreign pods")
-        self.progress(f"{await seeder.mark_ready('app=seeded')} foreign pods Ready")
+        foreign = bare_pods(FOREIGN_NAMESPACE, size.foreign_pods, nodes_of(size))
+        self.progress(f"{await self.put(await self._ready(foreign))} foreign pods, Running and Ready")
+
+    async def put(self, items: Iterable[Mapping[str, Any]]) -> int:
+        """Store objects as if they had been created now."""
+        created = timestamp()
+        return await put_all(self.etcd, (stored(item, created=created) for item in items))
+
+    def _nodes(self) -> Iterator[Object]:
+        for number, node in enumerate(nodes_of(self.size)):
+            body = node_body(node, self._address(number))
+            body["status"]["conditions"] = node_conditions(timestamp())
+            yield body
+
+    def _address(self, number: int) -> str:
+        network = ipaddress.ip_network(self.pod_cidr)
+        return str(network.network_address + 1 + number % (network.num_addresses - 2))
+
+    async def _ready(self, pods: list[Object]) -> Iterator[Object]:
+        """These pods, Running and Ready. The first is created through the API, as the example for the others."""
+        first, *others = pods
+        path = f"/api/v1/namespaces/{first['metadata']['namespace']}/pods"
+        await self.api.post(path, first)
+        path = f"{path}/{first['metadata']['name']}"
+        status = ready_status(first, host_ip=self._address(0), pod_ip=self._address(1))
+        await self.api.patch(f"{path}/status", {"status": status}, STRATEGIC_PATCH)
+        example = await self.api.get(path)
+        return (self._like(example, pod, number) for number, pod in enumerate(others, 2))
+
+    def _like(self, example: Object, pod: Object, number: int) -> Object:
+        """A pod with the defaults of an example, its managed fields, and a status of its own."""
+        return {
+            **pod,
+            "metadata": {**pod["metadata"], "managedFields": example["metadata"]["managedFields"]},
+            "spec": {**example["spec"], **pod["spec"]},
+            "status": ready_status(pod, host_ip=self._address(0), pod_ip=self._address(number)),
+        }
 
     async def deployments(self) -> list[Object]:
         """Deployments that the operator wrote."""
@@ -126,12 +165,11 @@ class Fleet:
     async def after_operator(self) -> list[tuple[str, str, list[str], list[str]]]:
         """Pods of all Deployments, Ready; for Prometheus: namespace, Model, engine and router pods of each."""
         deployments = await self.deployments()
-        nodes = nodes_of(self.size)
-        seats = itertools.cycle(nodes)
+        seats = itertools.cycle(nodes_of(self.size))
         pods = [pod for deployment in deployments for pod in pods_of(deployment, seats)]
-        seeder = Seeder(self.api, nodes, self.pod_cidr)
-        self.progress(f"{await seeder.create_pods(pods)} pods of our own")
-        self.progress(f"{await seeder.mark_ready(MANAGED)} pods of our own Ready")
+        for pool in ("serve", "router"):
+            of_pool = [pod for pod in pods if pod["metadata"]["labels"]["goodput.dev/pool"] == pool]
+            self.progress(f"{await self.put(await self._ready(of_pool))} {pool} pods of ours, Running and Ready")
         self.progress(f"{await in_batches(deployments, self.report)} Deployments available")
         fleet: dict[tuple[str, str], dict[str, list[str]]] = {}
         for pod in pods:

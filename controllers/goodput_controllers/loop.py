@@ -125,8 +125,10 @@ class FleetLoop:
             plan, broken = self._decide(snapshot, memory, now)
         for model in plan.models:
             self.memories.put(model.key, model.memory)
-        with self._step("6 apply"):
-            await self.reconciler.reconcile(snapshot, plan, broken, now, wait_seconds=WRITES_SECONDS)
+        with self._step("6 diff"):
+            started = self.reconciler.start(snapshot, plan, broken, now)
+        with self._step("7 write"):
+            await self.reconciler.finish(started, snapshot, plan, now, wait_seconds=WRITES_SECONDS)
         return plan
 
     async def _read(self, intents: Mapping[Key, ModelIntent], now: float) -> None:

@@ -56,10 +56,10 @@ class Reconciler:
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
 
-    async def reconcile(
-        self, snapshot: Snapshot, plan: Plan, broken: dict[Key, Exception], now: float, *, wait_seconds: float
-    ) -> None:
-        """Start what is to be done; wait for it, but not for long."""
+    def start(
+        self, snapshot: Snapshot, plan: Plan, broken: dict[Key, Exception], now: float
+    ) -> list[asyncio.Task[None]]:
+        """Find out what is to be done, and start it; what was started."""
         views = {view.intent.key: view for view in snapshot.models}
         entries = {entry.key: entry for entry in self.observer.world.models.entries()}
         self._forget(set(entries))
@@ -88,10 +88,15 @@ class Reconciler:
             for entry in entries.values()
             if entry.value is None and entry.error is not None and self.statuses.invalid_due(entry)
         ]
+        return [task for task in started if task is not None]
+
+    async def finish(
+        self, started: list[asyncio.Task[None]], snapshot: Snapshot, plan: Plan, now: float, *, wait_seconds: float
+    ) -> None:
+        """Wait for what this pass started, but not for long; then write what is not of one Model."""
         # Those of earlier passes are slow: they go on beside this one.
-        running = [task for task in started if task is not None]
-        if running:
-            await asyncio.wait(running, timeout=wait_seconds)
+        if started:
+            await asyncio.wait(started, timeout=wait_seconds)
         await self.side.write(snapshot, plan, now)
         self.teller.count_conditions()
 
