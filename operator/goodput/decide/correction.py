@@ -27,13 +27,12 @@ _RECOVERY_UTILISATION = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """Means over the ready replicas since the last look."""
+    """What the engines did since the last look; `batch` and `rps` are of the replica that a mean token came from."""
 
     itl_seconds: float | None
     itl_count: float
-    running: float
-    ready: int
-    rps: float
+    batch: float  # sequences that decode together
+    rps: float  # requests that got a first token
     seconds: float
     warm: bool  # no pod turned ready just now, and no roll-out is under way
 
@@ -50,14 +49,11 @@ def speed(
 ) -> float:
     """`correction` after one more observation."""
     seen = observation
-    if not seen.warm or seen.itl_seconds is None or seen.itl_count < _LEAST_TOKENS or not seen.ready:
+    if not seen.warm or seen.itl_seconds is None or seen.itl_count < _LEAST_TOKENS:
         return memory.correction
-    batch = seen.running / seen.ready
-    if batch < 1.0 or seen.itl_seconds <= 0.0:
+    if seen.batch < 1.0 or seen.itl_seconds <= 0.0:
         return memory.correction
-    found = observed_speed(
-        arch, gpu, shape, lengths, batch=batch, rps=seen.rps / seen.ready, itl_seconds=seen.itl_seconds
-    )
+    found = observed_speed(arch, gpu, shape, lengths, batch=seen.batch, rps=seen.rps, itl_seconds=seen.itl_seconds)
     found = min(policy.correction_max, max(policy.correction_min, found))
     weight = 1.0 - 0.5 ** (seen.seconds / policy.correction_halflife_seconds)
     return float(round(memory.correction + weight * (found - memory.correction), 4))
@@ -68,13 +64,18 @@ def trim(
     recent: Attainment,
     objective: Objective,
     utilisation: float,
+    trimmed_utilisation: float,
     *,
     certain: bool,
     settled: bool,
     now: float,
     policy: Policy,
 ) -> tuple[float, float]:
-    """(`trim`, `trimmed_at`) at `now`: one step per interval, and only while nothing is starting or rolling out."""
+    """(`trim`, `trimmed_at`) at `now`: one step per interval, and only while nothing is starting or rolling out.
+
+    What was taken is given back at a real load of what is believed now, `trimmed_utilisation`: a fleet that was
+    trimmed never gets to a high share of the capacity that was believed before.
+    """
     if not settled or recent.lower is None or recent.upper is None:
         return memory.trim, memory.trimmed_at
     if now - memory.trimmed_at < (policy.miss_window_seconds if certain else policy.trim_seconds):
@@ -83,6 +84,6 @@ def trim(
         return max(_LEAST_TRIM, memory.trim * _CERTAIN_STEP), now
     if recent.lower < objective.attainment <= recent.upper and utilisation >= policy.explained_utilisation:
         return min(memory.trim, max(_LEAST_UNDECIDED_TRIM, memory.trim * _UNDECIDED_STEP)), now
-    if recent.lower >= objective.attainment and utilisation >= _RECOVERY_UTILISATION and memory.trim < 1.0:
+    if recent.lower >= objective.attainment and trimmed_utilisation >= _RECOVERY_UTILISATION and memory.trim < 1.0:
         return min(1.0, memory.trim * _RECOVERY), now
     return memory.trim, memory.trimmed_at

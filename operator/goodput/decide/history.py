@@ -20,17 +20,21 @@ class Attainment:
     requests: float
     lower: float | None
     upper: float | None
-    failed: float = 0.0  # of the requests: refused or answered with an error
+    failed: float = 0.0  # refused or answered with an error
+    refused: float = 0.0  # of those, at most so many for lack of room in an engine
     good_lower: float = 0.0  # requests
     good_upper: float = 0.0
 
 
-def attainment(samples: tuple[Sample, ...], since: float, least_requests: float, routed: bool) -> Attainment:
+def attainment(
+    samples: tuple[Sample, ...], since: float, least_requests: float, routed: bool, *, explained: bool = False
+) -> Attainment:
     """Attainment over the samples after `since` (Unix seconds).
 
     Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
+    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then.
     """
-    finished = lower = upper = failed = 0.0
+    finished = lower = upper = failed = refused = 0.0
     for sample in reversed(samples):
         if sample.at <= since:
             break
@@ -38,10 +42,14 @@ def attainment(samples: tuple[Sample, ...], since: float, least_requests: float,
         lower += sample.good_lower
         upper += sample.good_upper
         failed += sample.failed if routed else sample.rejected
-    ended = finished + failed
+        refused += sample.rejected
+    refused = min(failed, refused)
+    ended = finished + (refused if explained else failed)
     if ended < max(1.0, least_requests):
-        return Attainment(ended, None, None, failed, lower, upper)
-    return Attainment(ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed, lower, upper)
+        return Attainment(ended, None, None, failed, refused, lower, upper)
+    return Attainment(
+        ended, min(1.0, lower / ended), min(1.0, max(lower, upper) / ended), failed, refused, lower, upper
+    )
 
 
 def certainly_below(seen: Attainment, objective: float) -> bool:

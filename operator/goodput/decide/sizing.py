@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 from goodput.decide import history
 from goodput.decide.correction import Observation, speed, trim
 from goodput.decide.demand import estimate, intervals
@@ -35,7 +37,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
                 gpu,
                 shape,
                 work.lengths,
-                observation=_observation(work, reading.sample, ready),
+                observation=_observation(work, reading.sample),
                 policy=policy,
             )
     work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
@@ -53,7 +55,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         and history.certainly_below(recent, objective.attainment)
         and work.able.feasible
         and not work.failing
-        and (utilisation >= policy.explained_utilisation or reading.waiting > 0.0)
+        and (utilisation >= policy.explained_utilisation or _queue_misses(reading.waiting, demand.rps, objective))
     )
     settled = not starting and not pool.rolling_out and not reading.blind and work.able.feasible
     trimmed, trimmed_at = trim(
@@ -61,6 +63,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         recent,
         objective,
         0.0 if work.failing else utilisation,
+        0.0 if work.failing else utilisation / memory.trim,
         certain=work.certain,
         settled=settled,
         now=now,
@@ -80,22 +83,30 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
 
 
+def _queue_misses(waiting: float, rps: float, objective: Objective) -> bool:
+    """Whether the queue alone explains late first tokens: by Little's law the mean wait exceeds the objective."""
+    allowed = rps * (objective.ttft_seconds or objective.e2e_seconds or 0.0)
+    return waiting > 1.0 + allowed + 2.0 * sqrt(allowed)
+
+
 def _believed(able: Capacity, memory: LoopMemory, correction: float, placement: Placement) -> float:
     """Capacity of one replica: raised above the prior only as far as load has shown."""
     proven = max(placement.capacity_rps, 1.1 * memory.proven_rps)
     return min(able.rps, proven) if correction > 1.0 else able.rps
 
 
-def _observation(work: Work, sample: Sample, ready: int) -> Observation:
+def _observation(work: Work, sample: Sample) -> Observation:
     now, policy = work.fleet.now, work.fleet.policy
     newest = work.count.newest_ready_at
     seconds = max(1.0, sample.seconds or policy.scrape_seconds)
+    reading = work.reading
+    # First tokens come from replicas like others: in proportion to what they run.
+    share = reading.batch / reading.running if reading.running > 0.0 else 0.0
     return Observation(
-        itl_seconds=work.reading.itl_seconds,
-        itl_count=work.reading.itl_count,
-        running=work.reading.running,
-        ready=ready,
-        rps=sample.first_tokens / seconds,
+        itl_seconds=reading.itl_seconds,
+        itl_count=reading.itl_count,
+        batch=reading.batch,
+        rps=share * reading.first_rps,
         seconds=seconds,
         warm=not work.view.pool.rolling_out and now - newest >= policy.warmup_seconds,
     )
@@ -108,7 +119,8 @@ def _recent(work: Work) -> history.Attainment:
     newest = work.count.newest_ready_at
     since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
     least = intent.objective.min_requests if intent.objective is not None else 1
-    return history.attainment(work.samples, since, least, intent.routing is RoutingMode.ROUTER)
+    routed = intent.routing is RoutingMode.ROUTER
+    return history.attainment(work.samples, since, least, routed, explained=True)
 
 
 def _only_new_revision_fails(pool: PoolView) -> bool:
@@ -123,8 +135,8 @@ def _failing(work: Work, recent: history.Attainment, objective: Objective) -> st
     failed_pods = work.count.failed
     if failed_pods and not _only_new_revision_fails(work.view.pool):
         return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
-    rejected = sum(sample.rejected for sample in work.samples[-8:])
-    errors = recent.failed
-    if recent.requests and errors > (1.0 - objective.attainment) * recent.requests and errors > 2.0 * rejected + 5.0:
-        return f"{errors:.0f} of {recent.requests:.0f} requests were answered with an error"
+    errors = recent.failed - recent.refused
+    ended = recent.requests + errors
+    if errors > (1.0 - objective.attainment) * ended and errors > recent.refused + 5.0:
+        return f"{errors:.0f} of {ended:.0f} requests were answered with an error"
     return ""

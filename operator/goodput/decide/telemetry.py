@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
+from zlib import crc32
 
 from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, lost
 from goodput.decide.policy import Policy
@@ -27,7 +28,7 @@ from goodput.domain.observed import (
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 # Layout of LoopMemory.pool_mark.
-PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT = range(5)
+PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT, WHOSE = range(6)
 
 
 @dataclass(slots=True)
@@ -46,8 +47,10 @@ class Reading:
     tail: tuple[tuple[float, float], ...] = ()  # per router pod: (its newest scrape, its last rate)
     waiting: float = 0.0
     running: float = 0.0
+    batch: float = 0.0  # sequences that the replica of a mean token runs
     itl_seconds: float | None = None  # mean inter-token latency since the last look
     itl_count: float = 0.0
+    first_rps: float = 0.0  # first tokens per second of all pods together
     in_flight: dict[str, float] = field(default_factory=dict)  # running and waiting per engine pod
 
 
@@ -86,6 +89,9 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         end = sums.ends / sums.pods if sums.pods else 0.0
         seconds = sums.seconds / sums.pods if sums.pods else 0.0
         reading.demand_at = sums.newest
+    if sums.pods:
+        # Pods are scraped at unlike instants: the rate of those that were, for all.
+        reading.first_rps = sums.first / sums.seconds * max(1, len(reading.in_flight))
     # Token sums move with the engines' scrapes: they are compared only when one of those arrived.
     tokens = _tokens(reading, pool, memory) if sums.pods else (0.0, 0.0, 0.0)
     if sums.pods or seconds:
@@ -164,7 +170,7 @@ def _engine(
     rebased = memory.objective != objective_mark(objective)
     kept: list[PodMark] = []
     in_flight = reading.in_flight
-    waiting = running = 0.0
+    waiting = running = squares = 0.0
     for counters in pool.pods:
         name = counters.pod
         mark = marks.pop(name, None)
@@ -176,6 +182,7 @@ def _engine(
         if pod is not None:
             waiting += pod_waiting
             running += pod_running
+            squares += pod_running * pod_running
             in_flight[name] = pod_waiting + pod_running
         silent = counters.first_tokens is None or counters.finished is None
         if mark is None and silent:
@@ -210,6 +217,8 @@ def _engine(
     reading.marks = tuple(kept)
     reading.waiting = waiting
     reading.running = running
+    # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
+    reading.batch = squares / running if running > 0.0 else 0.0
     return sums
 
 
@@ -266,19 +275,26 @@ def _router(
 
 
 def _tokens(reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory) -> tuple[float, float, float]:
-    """(prompt, cached, generated) tokens since the last look; 0 where a sum fell, as it does when a pod goes."""
+    """(prompt, cached, generated) tokens since the last look; 0 where the sums are not over the same pods as then.
+
+    A pod that missed a scrape leaves its sum and comes back with all that it ever counted: no growth of this interval.
+    """
     if pool is None:
         return 0.0, 0.0, 0.0
+    whose = ",".join([pod.pod for pod in pool.pods if pod.first_tokens is not None])
     now = (
         pool.prompt_tokens,
         pool.cached_prompt_tokens,
         pool.generation_tokens,
         pool.itl_sum_seconds,
         pool.itl_count,
+        float(crc32(whose.encode())),
     )
     before = memory.pool_mark
     reading.pool_mark = now
-    if len(before) != len(now) or any(fell(new, old) for new, old in zip(now, before, strict=True)):
+    if len(before) != len(now) or before[WHOSE] != now[WHOSE]:
+        return 0.0, 0.0, 0.0
+    if any(fell(new, old) for new, old in zip(now, before, strict=True)):
         return 0.0, 0.0, 0.0
     count = delta(now[ITL_COUNT], before[ITL_COUNT])
     if count > 0.0:
