@@ -20,8 +20,9 @@ from goodput_controllers.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-# Written with each decision that changes something, else at most this often.
-WRITE_SECONDS = 600.0
+# Written with each decision that changes something, else at most this often: a fleet at rest is silent for long, and
+# what a crash loses in between is learned again.
+WRITE_SECONDS = 3600.0
 SLO_ENTRY = "slo.json"
 
 

@@ -226,7 +226,7 @@ class Reconciler:
         log.error("%s: unexpected error", plan.key, exc_info=error)
         self.metrics.errors.labels("apply").inc()
         message = f"unexpected error, see the log of the operator: {type(error).__name__}: {error}"
-        self.observer.apply_problems[plan.key] = (_stalled(ConditionReason.INVALID_SPEC, message[:1000]),)
+        self.observer.apply_problems[plan.key] = (_stalled(ConditionReason.INTERNAL_ERROR, message[:1000]),)
         self._retry(plan.key, now, LAST_BACKOFF_SECONDS)
         await self.statuses.write(view, plan, self._problems(plan.key), now)
 

@@ -87,7 +87,7 @@ class StatusWriter:
         if self._told_invalid.get(intent.key) == (intent.uid, intent.generation):
             return
         message = f"nothing could be decided, see the log of the operator: {type(error).__name__}: {error}"
-        conditions = never_valid(message[:1000], ConditionReason.INVALID_SPEC)
+        conditions = never_valid(message[:1000], ConditionReason.INTERNAL_ERROR)
         await self._write_conditions(intent.key, intent.uid, intent.generation, conditions, now)
         self._told_invalid[intent.key] = (intent.uid, intent.generation)
 

@@ -58,6 +58,7 @@ class ConditionReason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"
     API_REFUSED = "APIRefused"  # the API server refused a write; the message is its own
+    INTERNAL_ERROR = "InternalError"  # a fault of the operator itself; its log has the whole story
     CRD_OUTDATED = "CRDOutdated"  # the CRDs are older than the operator
     PAUSED = "Paused"
     NOT_STALLED = "NotStalled"

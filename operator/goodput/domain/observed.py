@@ -78,7 +78,6 @@ class PodCounters:
     e2e_within: float | None = None
     running: float | None = None
     waiting: float | None = None
-    kv_usage: float | None = None  # 0..1
     rejected: float | None = None  # admission rejections, cumulative
 
 
@@ -92,8 +91,6 @@ class PoolTelemetry:
     generation_tokens: float | None = None
     itl_sum_seconds: float | None = None  # inter-token latency: sum and count
     itl_count: float | None = None
-    queue_time_sum_seconds: float | None = None
-    queue_time_count: float | None = None
     request_seconds_p95: float | None = None  # p95 of end-to-end time over the last 10 minutes
     threshold_error: float = 0.0  # share by which an interpolated edge may be off; 0: the edge is exported exactly
 
