@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from goodput.api.modelstatus import ModelStatus, PinnedStatus
-from goodput.domain.conditions import Condition
+from goodput.domain.conditions import Condition, ConditionType
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.observed import ModelView
@@ -109,7 +109,7 @@ class StatusBook:
             if present is None or not present.conditions:
                 return True
             self._adopt(known, present, now)
-        if signature != known.signature:
+        if signature != known.signature or _update_flips(conditions, present):
             return True
         if known.told is not None and known.told.id != known.decision_id and known.told is known.last:
             return True
@@ -179,6 +179,13 @@ class StatusBook:
 def _verdicts(conditions: Iterable[Condition]) -> Verdicts:
     # These enums are strings, equal to what the API server has.
     return frozenset((c.type, c.status, c.reason) for c in conditions)
+
+
+def _update_flips(conditions: Iterable[Condition], present: ModelStatus | None) -> bool:
+    """Whether an update came or went. Unknown (nothing was rendered yet, or paused) is no change of what was said."""
+    said = {c.type: c.status for c in present.conditions} if present is not None else {}
+    kind = ConditionType.UPDATE_AVAILABLE
+    return any(c.type is kind and said.get(kind) != c.status for c in conditions)
 
 
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
