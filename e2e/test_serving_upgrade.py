@@ -28,7 +28,7 @@ async def _operator_pods(world: World) -> frozenset[str]:
     return frozenset(pod["metadata"]["uid"] for pod in pods)
 
 
-async def _touch(fleet: Fleet, replicas_at_most: int) -> None:
+async def _touch(fleet: Fleet, replicas_at_most: int = 2) -> None:
     """Change the Model a little, and wait for the operator's answer: proof that it runs, and has looked."""
     await fleet.seen({"scaling": {"minReplicas": 1, "maxReplicas": replicas_at_most}})
 
@@ -47,7 +47,7 @@ async def test_editing_an_slo_restarts_nothing(fleet: Fleet, world: World) -> No
     """New thresholds are decided with at once; the pods, whose histogram edges know the old ones, stay."""
     uids, sets = await fleet.uids(), await _replica_sets(fleet)
     await world.apply(slo({"ttft": "730ms", "tpot": "43ms", "attainment": "90%"}), namespace=fleet.namespace)
-    await _touch(fleet, 2)
+    await _touch(fleet)
     await fleet.wait_condition("SLOMet", "Unknown")
     await _assert_same_pods(fleet, uids, sets)
     await fleet.complete(served="shared")
@@ -64,7 +64,7 @@ async def test_an_upgrade_of_the_operator_restarts_nothing_and_says_what_waits(f
     told = await fleet.wait_condition("UpdateAvailable", "True", text=f"the default is {OTHER_IMAGE}")
     assert "vllm/vllm-openai:v0.33.0" in told["message"], told
     assert not operators & await _operator_pods(world), "the upgrade replaced the operator's pods"
-    await _touch(fleet, 1)
+    await _touch(fleet)
     await _assert_same_pods(fleet, uids, sets)
     await world.install_operator()
     await fleet.wait_condition("UpdateAvailable", "False")
@@ -81,7 +81,7 @@ async def test_pods_of_an_older_rendering_stay_and_are_told_of(fleet: Fleet, wor
             json.dumps(older),
         )
     await fleet.wait_condition("UpdateAvailable", "True", text="pods are rendered by revision 0")
-    await _touch(fleet, 2)
+    await _touch(fleet)
     await _assert_same_pods(fleet, uids, sets)
     await fleet.complete(served="shared")
 
@@ -91,9 +91,12 @@ async def test_a_killed_operator_comes_back_and_restarts_nothing(fleet: Fleet, w
     since = datetime.now(UTC)
     uids, sets = await fleet.uids(), await _replica_sets(fleet)
     pods = await world.list_objects("pods", namespace=SYSTEM_NAMESPACE, selector="app.kubernetes.io/name=goodput")
-    names = [pod["metadata"]["name"] for pod in pods]
-    await world.kubectl("delete", "pod", *names, "-n", SYSTEM_NAMESPACE, "--grace-period=0", "--force")
-    await _touch(fleet, 1)
+    for name in (pod["metadata"]["name"] for pod in pods):
+        await world.inject(
+            f"pods/{SYSTEM_NAMESPACE}/{name}/kill"
+        )  # the process, at once: no SIGTERM, no Lease given up
+        await world.kubectl("delete", "pod", name, "-n", SYSTEM_NAMESPACE, "--grace-period=0", "--force")
+    await _touch(fleet)
     await _assert_same_pods(fleet, uids, sets)
     memory = "configmaps"
     assert writes_of_operator(world, fleet, since) <= {"goodput.dev/models/status", memory}, "all was as it should be"
@@ -127,7 +130,7 @@ async def test_a_fleet_outlives_its_operator(fleet: Fleet, world: World) -> None
     await world.wait_for(replaced, what="an engine and a router in place of those deleted", timeout_seconds=90)
     await fleet.wait_answers(served="shared")
     await world.install_operator()
-    await _touch(fleet, 2)
+    await _touch(fleet)
     await fleet.wait_serving()
 
 
