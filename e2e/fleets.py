@@ -189,8 +189,9 @@ class Fleet:
         return await self.cluster.list_objects("pods", namespace=self.namespace, selector=selector)
 
     async def uids(self, pool: str = "") -> frozenset[str]:
-        """Their UIDs."""
-        return frozenset(pod["metadata"]["uid"] for pod in await self.pods(pool))
+        """UIDs of those that were not told to go."""
+        pods = await self.pods(pool)
+        return frozenset(pod["metadata"]["uid"] for pod in pods if not pod["metadata"].get("deletionTimestamp"))
 
     async def running(self) -> dict[str, int]:
         """Streams in flight by engine pod, as the routers say: their metrics are open to all, the engines are not."""

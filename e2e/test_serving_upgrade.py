@@ -92,9 +92,7 @@ async def test_a_killed_operator_comes_back_and_restarts_nothing(fleet: Fleet, w
     uids, sets = await fleet.uids(), await _replica_sets(fleet)
     pods = await world.list_objects("pods", namespace=SYSTEM_NAMESPACE, selector="app.kubernetes.io/name=goodput")
     for name in (pod["metadata"]["name"] for pod in pods):
-        await world.inject(
-            f"pods/{SYSTEM_NAMESPACE}/{name}/kill"
-        )  # the process, at once: no SIGTERM, no Lease given up
+        await world.inject(f"pods/{SYSTEM_NAMESPACE}/{name}/kill")  # no SIGTERM, and the Lease is not given up
         await world.kubectl("delete", "pod", name, "-n", SYSTEM_NAMESPACE, "--grace-period=0", "--force")
     await _touch(fleet)
     await _assert_same_pods(fleet, uids, sets)
