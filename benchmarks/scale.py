@@ -44,6 +44,8 @@ TICK_SECONDS = 10.0
 STEPPED_MODELS = 20
 STEP_TIMES = 4.0
 READY_SECONDS = 300.0
+# Seldom: what asks for metrics is served by the process that is measured.
+POLL_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,12 @@ async def rendered(operator: OperatorProcess, fleet: Fleet, progress: Progress) 
             )
             return engines >= 2 * fleet.size.models and statuses >= fleet.size.models
 
-        await wait_for(all_written, what="a Deployment and a status of every Model", timeout_seconds=1200.0)
+        await wait_for(
+            all_written,
+            what="a Deployment and a status of every Model",
+            timeout_seconds=1200.0,
+            poll_seconds=POLL_SECONDS,
+        )
         seconds = time.monotonic() - begun
         progress(f"everything rendered by a first operator in {seconds:.1f} s")
         return seconds
@@ -210,7 +217,12 @@ class Watch:
         try:
             synced = await operator.ready(READY_SECONDS)
             self.progress(f"in sync after {synced:.1f} s, {operator.memory_mebibytes()[1]:.0f} MiB")
-            await wait_for(self._all_fresh, what="MetricsFresh=True of every Model", timeout_seconds=120.0)
+            await wait_for(
+                self._all_fresh,
+                what="MetricsFresh=True of every Model",
+                timeout_seconds=240.0,
+                poll_seconds=POLL_SECONDS,
+            )
             fresh_seconds = time.monotonic() - begun
             self.progress(f"every Model MetricsFresh=True after {fresh_seconds:.1f} s")
             await self._watch(ticks)

@@ -145,7 +145,7 @@ class Fleet:
         status = ready_status(first, host_ip=self._address(0), pod_ip=self._address(1))
         await self.api.patch(f"{path}/status", {"status": status}, STRATEGIC_PATCH)
         example = await self.api.get(path)
-        return (self._like(example, pod, number) for number, pod in enumerate(others, 2))
+        return itertools.chain([example], (self._like(example, pod, number) for number, pod in enumerate(others, 2)))
 
     def _like(self, example: Object, pod: Object, number: int) -> Object:
         """A pod with the defaults of an example, its managed fields, and a status of its own."""

@@ -119,6 +119,8 @@ class Applier:
             if (record := self._mine(DEPLOYMENTS, Key(intent.key.namespace, name), intent.uid)) is not None
         }
         rendered = render_model(render, existing)
+        # Many Models may be rendered one after the other (a new operator): let the Lease be renewed in between.
+        await asyncio.sleep(0)
         written = 0
         now = before.replicas if isinstance(before, DeploymentRecord) else None
         scales = now != render.replicas

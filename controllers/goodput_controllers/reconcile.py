@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS = 1.0
 LAST_BACKOFF_SECONDS = 120.0
+# Models that are written at the same time; the others wait with nothing rendered yet. Some may hang, so there are more
+# of them than writes at the same time.
+MODELS_AT_ONCE = 64
 
 
 @dataclass(slots=True)
@@ -53,6 +56,7 @@ class Reconciler:
     settings: Settings
     side: SideStatus
     rollouts: Rollouts = field(default_factory=Rollouts)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MODELS_AT_ONCE))
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
 
@@ -126,9 +130,13 @@ class Reconciler:
 
     async def _guarded(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await work
+            async with self._slots:
+                await work
         except NotLeading:
             log.info("%s: stopped writing, leadership was lost", key)
+        except asyncio.CancelledError:
+            work.close()
+            raise
         except KubeError as error:
             log.warning("%s: %s", key, error)
         except Exception:

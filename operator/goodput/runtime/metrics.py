@@ -6,6 +6,7 @@ by enums only, never by names of pods.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -14,7 +15,6 @@ from goodput.domain.decision import Decision
 from goodput.domain.identity import Key
 from goodput.domain.plan import Figures
 
-MODEL = ("namespace", "model")
 STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 # Gauge name, help, and the figure that it shows.
@@ -39,12 +39,21 @@ _FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Series of one Model: its counters, and those gauges that are known."""
+# Counter name, help, and the delta of a tick that it adds up.
+_COUNTERS = (
+    ("requests_offered_total", "Requests offered by users.", "offered_delta"),
+    ("requests_good_lower_total", "Requests that met the SLO, at least.", "good_lower_delta"),
+    ("requests_good_upper_total", "Requests that met the SLO, at most.", "good_upper_delta"),
+)
 
-    counters: tuple[Counter, ...]
-    gauges: dict[str, Gauge]
+
+@dataclass(slots=True)
+class _Shown:
+    """What is published of one Model: its labels as text, its figures, and its counters in the order above."""
+
+    labels: str
+    figures: Figures
+    counters: list[float]
 
 
 class Metrics:
@@ -53,16 +62,6 @@ class Metrics:
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
-        self._figures = {
-            attribute: Gauge(f"goodput_{name}", text, MODEL, registry=registry) for name, text, attribute in _FIGURES
-        }
-        self.offered = Counter("goodput_requests_offered", "Requests offered by users.", MODEL, registry=registry)
-        self.good_lower = Counter(
-            "goodput_requests_good_lower", "Requests that met the SLO, at least.", MODEL, registry=registry
-        )
-        self.good_upper = Counter(
-            "goodput_requests_good_upper", "Requests that met the SLO, at most.", MODEL, registry=registry
-        )
         self.decisions = Counter(
             "goodput_decisions", "Decisions by action and rule.", ("action", "rule", "clamp"), registry=registry
         )
@@ -104,39 +103,36 @@ class Metrics:
 
     def show(self, key: Key, figures: Figures) -> None:
         """Publish the figures of one Model; an unknown figure has no series."""
-        labels = (key.namespace, key.name)
         shown = self._shown.get(key)
         if shown is None:
-            counters = tuple(counter.labels(*labels) for counter in (self.offered, self.good_lower, self.good_upper))
-            shown = self._shown[key] = _Shown(counters, {})
-        for attribute, gauge in self._figures.items():
-            value = getattr(figures, attribute)
-            child = shown.gauges.get(attribute)
-            if value is not None:
-                if child is None:
-                    # Looking a child up by its labels costs more than all the rest here.
-                    child = shown.gauges[attribute] = gauge.labels(*labels)
-                child.set(value)
-            elif child is not None:
-                gauge.remove(*labels)
-                del shown.gauges[attribute]
-        deltas = (figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta)
-        for counter, delta in zip(shown.counters, deltas, strict=True):
-            if delta > 0.0:
-                counter.inc(delta)
+            # Names of Kubernetes need no escaping.
+            labels = f'model="{key.name}",namespace="{key.namespace}"'
+            shown = self._shown[key] = _Shown(labels, figures, [0.0] * len(_COUNTERS))
+        shown.figures = figures
+        for index, (_, _, attribute) in enumerate(_COUNTERS):
+            shown.counters[index] += max(0.0, getattr(figures, attribute))
 
     def forget_others(self, present: set[Key]) -> None:
         """Drop the series of Models that are gone."""
         for key in self._shown.keys() - present:
-            labels = (key.namespace, key.name)
-            for attribute in self._shown.pop(key).gauges:
-                self._figures[attribute].remove(*labels)
-            for counter in (self.offered, self.good_lower, self.good_upper):
-                counter.remove(*labels)
+            del self._shown[key]
 
     def count(self, decision: Decision) -> None:
         self.decisions.labels(decision.action.value, decision.rule.value, decision.clamp.value).inc()
 
     def render(self) -> bytes:
         """The exposition text."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + "".join(self._of_models()).encode()
+
+    def _of_models(self) -> Iterator[str]:
+        """Series of Models, written by hand: a client library takes ten times as long for thousands of them."""
+        for name, text, attribute in _FIGURES:
+            yield f"# HELP goodput_{name} {text}\n# TYPE goodput_{name} gauge\n"
+            for shown in self._shown.values():
+                value = getattr(shown.figures, attribute)
+                if value is not None:
+                    yield f"goodput_{name}{{{shown.labels}}} {float(value)!r}\n"
+        for index, (name, text, _) in enumerate(_COUNTERS):
+            yield f"# HELP goodput_{name} {text}\n# TYPE goodput_{name} counter\n"
+            for shown in self._shown.values():
+                yield f"goodput_{name}{{{shown.labels}}} {shown.counters[index]!r}\n"
