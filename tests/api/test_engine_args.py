@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,29 @@ def test_an_owned_flag_is_refused_in_every_spelling_of_vllm(flag: str) -> None:
         assert not _accepts("--enforce-eager", spelling, "1"), spelling
 
 
-@pytest.mark.parametrize("flag", ["-n2", "-r0", "-tp4", "-pp2", "-dp8"])
+@pytest.mark.parametrize("flag", ["-n2", "-r0", "-tp4", "-pp2", "-dp8", "-n 4", "-n+4", "-r 1"])
 def test_a_short_flag_with_its_value_glued_on_is_refused(flag: str) -> None:
     """argparse takes -n2 for -n 2."""
     assert not _accepts(flag)
+
+
+@pytest.mark.parametrize("flag", ["-n2", "-n 4", "-r+1", "--port=1", "--tensor_par"])
+def test_what_the_schema_refuses_rendering_drops(flag: str) -> None:
+    """An object from before the schema knew better starts no engine with flags of ours."""
+    assert split_user_args(["--enforce-eager", flag, "1"]) == (("--enforce-eager",), (flag, "1"))
+
+
+@pytest.mark.parametrize("args", [("--$(FLAG)",), ("--chat-template", "$(HF_TOKEN)"), ("--seed", "1", "$$(FLAG)")])
+def test_nothing_is_expanded_in_arguments(args: tuple[str, ...]) -> None:
+    """$(NAME) would become a flag of ours, or a token in vLLM's log: refused, and inert where it came in all the same."""
+    assert not _accepts(*args)
+    kept, _ = split_user_args(args)
+    assert [_expanded(token) for token in kept] == list(args), "the kubelet gives vLLM what was written"
+
+
+def _expanded(text: str) -> str:
+    """As Kubernetes does it: $$ is $, $(NAME) the value of a variable."""
+    return re.sub(r"\$\$|\$\([^)]*\)", lambda found: "$" if found[0] == "$$" else "SECRET", text)
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,18 @@ def _may_mean(argument: str, flags: tuple[str, ...]) -> bool:
     flag = flag_of(argument)
     if flag and any(owned.startswith(flag) for owned in flags):
         return True
+    if argument.startswith(_one_letter(flags)):
+        return True
     return any(re.fullmatch(f"{owned}[0-9]+", argument) is not None for owned in _short(flags))
 
 
 def _short(flags: tuple[str, ...]) -> list[str]:
     return [flag for flag in flags if not flag.startswith("--")]
+
+
+def _one_letter(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """argparse takes whatever follows a flag of one letter for its value: `-n 4` in one word, `-n+4`."""
+    return tuple(flag for flag in flags if len(flag) == 2)
 
 
 def _free_of(flags: tuple[str, ...], message: str) -> Rule:
@@ -164,6 +171,8 @@ def _free_of(flags: tuple[str, ...], message: str) -> Rule:
     owned = f"{names}.exists(f, f.startsWith({spelled}))"
     if short := _short(flags):
         owned = f"({owned} || a.matches({cel_string('^(?:' + '|'.join(short) + ')[0-9]+$')}))"
+    for letter in _one_letter(flags):
+        owned = f"({owned} || a.startsWith({cel_string(letter)}))"
     return Rule(
         cel=f"self.all(a, !a.startsWith('-') || size(a) < 2 || !{owned})",
         message=message,
@@ -177,11 +186,21 @@ _STARTS_WITH_FLAG = Rule(
     holds=lambda args: not args or args[0].startswith("-"),
 )
 
+_NO_EXPANSION = Rule(
+    cel="self.all(a, !a.contains('$('))",
+    message=(
+        "Kubernetes would put the value of a variable in place of $(NAME): a flag of Goodput's, or a token that the log "
+        "of vLLM then shows; write the value itself"
+    ),
+    holds=lambda args: not any("$(" in argument for argument in args),
+)
+
 _Args = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...],
     Field(max_length=64),
     ListOf(),
     _STARTS_WITH_FLAG,
+    _NO_EXPANSION,
     *(_free_of(flags, message) for message, flags in OWNED_FLAGS.items()),
 ]
 

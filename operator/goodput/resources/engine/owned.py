@@ -14,6 +14,8 @@ from goodput.api.engine import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_FLAGS, flag_
 
 _OWNED = tuple(sorted(flag for flags in OWNED_FLAGS.values() for flag in flags))
 _SHORT_WITH_VALUE = re.compile(r"^(-[a-z]+)\d+$")
+# argparse takes whatever follows a flag of one letter for its value.
+_ONE_LETTER = tuple(flag for flag in _OWNED if len(flag) == 2)
 
 
 def owned_flag(token: str) -> str | None:
@@ -27,6 +29,8 @@ def owned_flag(token: str) -> str | None:
     short = _SHORT_WITH_VALUE.match(flag)
     if short is not None:
         flag = short.group(1)
+    if token.startswith(_ONE_LETTER):
+        return token[:2]
     return next((owned for owned in _OWNED if flag and owned.startswith(flag)), None)
 
 
@@ -41,7 +45,8 @@ def split_user_args(args: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ..
     for token in args:
         if flag_of(token):
             target = dropped if owned_flag(token) is not None else kept
-        target.append(token)
+        # $(NAME) must stay what it is: the kubelet would make a flag of ours, or a token, of it.
+        target.append(token.replace("$", "$$") if "$(" in token else token)
     return tuple(kept), tuple(dropped)
 
 
