@@ -124,6 +124,7 @@ def _assert_whole(result: Disturbed) -> None:
     problems = [problem for each in result.streams if (problem := each.problem())]
     assert not problems, f"{len(problems)} of {len(result.streams)} streams are not whole: {problems[:5]}"
     longest = max(each.seconds for each in result.streams)
+    print(f"{len(result.streams)} whole streams, the longest of {longest:.0f} s; in flight before: {result.in_flight}")
     assert longest > 60, f"the longest stream took {longest:.0f} s: too short to prove anything"
 
 
