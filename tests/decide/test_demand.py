@@ -91,7 +91,17 @@ def test_learned_growth_replaces_the_prior_by_count():
     prior = max_ratio(LoopMemory(), 60.0, POLICY)
     assert prior == pytest.approx(1.0 + POLICY.prior_growth_per_minute)
     assert max_ratio(LoopMemory(max_ratios=(1.5,) * 20), 60.0, POLICY) == pytest.approx(1.5)
-    assert max_ratio(LoopMemory(max_ratios=(1.5,) * 10), 60.0, POLICY) == pytest.approx((1.5 + prior) / 2)
+    half = max_ratio(LoopMemory(max_ratios=(1.0,) * 10), 60.0, POLICY)
+    assert 1.0 < half < prior, "horizons without growth lower it one by one"
+
+
+def test_a_single_jump_is_not_what_every_horizon_may_bring():
+    """One step of 1 to 15 requests/s in one to three horizons: the quantile is over twenty from the first one on."""
+    prior = max_ratio(LoopMemory(), 60.0, POLICY)
+    for calm in range(3):
+        seen = (15.0,) + (1.0,) * calm
+        assert max_ratio(LoopMemory(max_ratios=seen), 60.0, POLICY) < 1.0 + 2.0 * (prior - 1.0)
+    assert max_ratio(LoopMemory(max_ratios=(15.0,) * 4), 60.0, POLICY) == pytest.approx(15.0)
 
 
 def test_scrapes_of_router_pods_at_different_instants_add_up():

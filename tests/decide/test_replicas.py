@@ -143,6 +143,29 @@ def test_a_peak_within_the_window_keeps_the_replicas():
     assert plan.decision.rule is Rule.SCALE_DOWN_WAITING
 
 
+def test_replicas_that_were_just_added_stay_for_a_window():
+    """What is believed of a replica moves after a scale-up: that alone takes none away again within 120 s."""
+    for ago, want in ((60.0, 6), (130.0, 1)):
+        plan = one(loaded(1.0, 6), steady(1.0, 6, last_scale_up_at=START - ago))
+        assert replicas(plan) == want
+
+
+def test_a_scale_down_that_was_taken_back_waits_longer_but_keeps_one_replica_only():
+    """The load lies on the edge of two numbers: the last one too many stays for three windows, the others go."""
+    taken_back = {"last_scale_down_at": START - 250.0, "last_scale_up_at": START - 150.0}
+    assert replicas(one(loaded(1.0, 6), steady(1.0, 6, seconds=300.0, **taken_back))) == 2
+    assert replicas(one(loaded(1.0, 2), steady(1.0, 2, seconds=300.0, **taken_back))) == 2
+    assert replicas(one(loaded(1.0, 2), steady(1.0, 2, seconds=600.0, **taken_back))) == 1
+
+
+def test_misses_of_a_load_that_has_gone_add_nothing():
+    """The average still holds the load of a minute ago, the newest interval is nearly empty."""
+    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(2.5, 1).samples)
+    gone = (*bad[:-1], replace(bad[-1], offered=2.0))
+    for samples, want in ((bad, 2), (gone, 1)):
+        assert replicas(one(loaded(2.5, 1), steady(2.5, 1, samples=samples))) == want
+
+
 def test_lost_memory_never_scales_down_before_a_full_window():
     """A new operator knows nothing of the last minutes: it holds."""
     plan = one(loaded(1.0, 6), replace(steady(1.0, 6), born_at=START - 60.0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, sqrt
+from statistics import NormalDist
 
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.policy import Policy
@@ -44,14 +46,27 @@ def horizon_seconds(startup: float, policy: Policy) -> float:
 
 
 def max_ratio(memory: LoopMemory, horizon: float, policy: Policy) -> float:
-    """Growth over a horizon to provide for: the prior, replaced by experience horizon by horizon."""
-    prior = 1.0 + policy.prior_growth_per_minute * sqrt(horizon / 60.0)
+    """Growth over a horizon to provide for: a quantile of the prior's distribution and of what was seen, together.
+
+    Horizons not seen yet are filled up from the prior, so that the quantile is over the same number from the first one
+    on: with few of them, the quantile of what was seen alone would be its maximum, and one step would rule for hours.
+    """
+    prior = policy.prior_growth_per_minute * sqrt(horizon / 60.0)
     seen = memory.max_ratios
-    if not seen:
-        return prior
-    weight = min(1.0, len(seen) / policy.prior_horizons)
-    learned = max(1.0, quantile(seen, policy.max_ratio_quantile))
-    return weight * learned + (1.0 - weight) * prior
+    unseen = policy.prior_horizons - len(seen)
+    if not seen or unseen <= 0:
+        return max(1.0, quantile(seen, policy.max_ratio_quantile)) if seen else 1.0 + prior
+    # Half of the horizons see no growth, and a normal distribution of it reaches the prior at the quantile.
+    expected = [1.0 + prior * share for share in _normal_shares(unseen, policy.max_ratio_quantile)]
+    return max(1.0, quantile((*seen, *expected), policy.max_ratio_quantile))
+
+
+@lru_cache(maxsize=64)
+def _normal_shares(number: int, reference: float) -> tuple[float, ...]:
+    """`number` equally likely points of a normal distribution whose `reference` quantile is 1, none below 0."""
+    normal = NormalDist()
+    unit = normal.inv_cdf(reference)
+    return tuple(max(0.0, normal.inv_cdf((index + 0.5) / number)) / unit for index in range(number))
 
 
 def forecast(demand: Demand, memory: LoopMemory, startup: float, policy: Policy) -> Forecast:

@@ -200,6 +200,7 @@ def _wanted(work: Work, base: int) -> _Law:
         return _Law(replicas.Wanted(view.intent.min_replicas, Rule.INITIAL), ())
     drain = _drain_seconds(work)
     window = replicas.down_window_seconds(work.startup, drain, policy)
+    window *= replicas.edge_windows(memory, window)
     blind = reading.blind or work.load_rps is None
     loads = memory.loads
     fresh = reading.problem is None and not reading.nothing_to_measure

@@ -15,6 +15,9 @@ from goodput.domain.memory import LoopMemory
 
 # Most entries of `loads`; older ones of a long window are merged by their maximum.
 _MOST_LOADS = 64
+# A scale-down that was taken back within so many windows was a mistake; the next one waits so many.
+_SOON_WINDOWS = 2.0
+_EDGE_WINDOWS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ def down_window_seconds(startup: float, drain: float, policy: Policy) -> float:
     return max(policy.cooldown_seconds, startup + drain)
 
 
+def edge_windows(memory: LoopMemory, window: float) -> float:
+    """Windows until the last replica too many goes: more where the last scale-down was taken back soon.
+
+    The load lies on the edge between two numbers then, and would be asked for the one and the other in turn.
+    """
+    stood = memory.last_scale_up_at - memory.last_scale_down_at
+    return _EDGE_WINDOWS if memory.last_scale_down_at > 0.0 and 0.0 < stood < _SOON_WINDOWS * window else 1.0
+
+
 def wanted(
     situation: Situation, loads: tuple[tuple[float, float], ...], memory: LoopMemory, policy: Policy, now: float
 ) -> Wanted:
@@ -95,8 +107,13 @@ def wanted(
         up, rule = max(up, current + 1), Rule.CERTAIN_MISSES
     if up > current:
         return Wanted(up, rule, 0.0, situation.load_rps, window)
-    peak = max((load for _, load in loads), default=situation.floor_rps)
-    down = needed(peak, situation.capacity_rps)
+    down, peak, covered = _room(situation, loads, window, now)
+    edge = edge_windows(memory, window)
+    if edge > 1.0:
+        last, _, long_covered = _room(situation, loads, edge * window, now)
+        down = min(last, down + 1) if long_covered else down + 1
+    # Replicas that were just added serve for a window before one may go: what is believed of them moves meanwhile.
+    covered = covered and memory.last_scale_up_at <= now - window
     now_down = needed(situation.floor_rps, situation.capacity_rps)
     room_since = (memory.room_since or now) if now_down < current else 0.0
     if now_down >= current:
@@ -110,7 +127,15 @@ def wanted(
         return Wanted(current, Rule.HOLD_METRICS, room_since, peak, window)
     if now - memory.born_at < window:
         return Wanted(current, Rule.HOLD_MEMORY, room_since, peak, window)
-    covered = bool(loads) and loads[0][0] <= now - window
     if down < current and covered:
         return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
     return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)
+
+
+def _room(
+    situation: Situation, loads: tuple[tuple[float, float], ...], window: float, now: float
+) -> tuple[int, float, bool]:
+    """(replicas for the highest load of `window`, that load, whether all of the window was watched)."""
+    recent = [load for at, load in loads if at > now - window]
+    peak = max(recent, default=situation.floor_rps)
+    return needed(peak, situation.capacity_rps), peak, bool(loads) and loads[0][0] <= now - window

@@ -6,8 +6,9 @@ from math import sqrt
 
 from goodput.decide import history
 from goodput.decide.correction import Observation, speed, trim
-from goodput.decide.demand import estimate, intervals
+from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.forecast import forecast
+from goodput.decide.policy import Policy
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.memory import LoopMemory, Sample
@@ -55,7 +56,10 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         and history.certainly_below(recent, objective.attainment)
         and work.able.feasible
         and not work.failing
-        and (utilisation >= policy.explained_utilisation or _queue_misses(reading.waiting, demand.rps, objective))
+        and (
+            (ready > 0 and _load_explains(demand, ready * work.plain_rps, policy))
+            or _queue_misses(reading.waiting, demand.rps, objective)
+        )
     )
     settled = not starting and not pool.rolling_out and not reading.blind and work.able.feasible
     trimmed, trimmed_at = trim(
@@ -81,6 +85,13 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
         work.load_rps = work.outlook.rps + backlog
         work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
+
+
+def _load_explains(demand: Demand, capacity_rps: float, policy: Policy) -> bool:
+    """Whether misses may be for lack of replicas: the load is real, and has not just gone (by two deviations)."""
+    newest = demand.fast_rps * policy.scrape_seconds
+    still = (newest + 2.0 * sqrt(newest) + 1.0) / policy.scrape_seconds
+    return min(demand.rps, still) >= policy.explained_utilisation * capacity_rps
 
 
 def _queue_misses(waiting: float, rps: float, objective: Objective) -> bool:
