@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from faults.fixtures import bench  # noqa: F401 - a fixture
+from faults.fixtures import bench, fault_bench  # noqa: F401 - fixtures
 from fleets import LLAMA, Fleet, model, slo
 from goodput_world.binaries import ensure
 from goodput_world.cluster import REPOSITORY, Cluster

@@ -71,9 +71,7 @@ class Sweep:
 
     @contextlib.asynccontextmanager
     async def _common(self, when: str) -> AsyncIterator[OperatorProcess]:
-        operator = await self.bench.operators.start(
-            f"{self.name}-{when}", *self.namespaces, prometheus_url=self.prometheus.url()
-        )
+        operator = await self.bench.operators.start(f"{self.name}-{when}", prometheus_url=self.prometheus.url())
         try:
             yield operator
             assert operator.alive, f"the operator died:\n{operator.log_tail()}"

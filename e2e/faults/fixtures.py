@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
+from faults.fleet import condition, settled
 from faults.operators import Operators
 from faults.person import Person
-from faults.prometheus import FakePrometheus
+from faults.prometheus import MODEL, FakePrometheus
 from faults.recorder import Recorder, connect_to
+from goodput.adapters.kinds import MODELS, NAMESPACES
 from goodput_world.agent.config import NodeConfig
 from goodput_world.cluster import REPOSITORY
 from goodput_world.nodes import cpu_node, gpu_node
@@ -51,6 +57,60 @@ class Bench:
     operators: Operators
     person: Person
 
+    async def settled(self, *namespaces: str, replicas: int, timeout_seconds: float = 40.0) -> None:
+        """Wait until each Model runs so many replicas and says that it is done."""
+        for namespace in namespaces:
+
+            async def done(namespace: str = namespace) -> bool:
+                return settled(self.recorder.objects(namespace), replicas)
+
+            what = f"{namespace}: {replicas} replicas, settled"
+            await self.until(done, what, timeout_seconds=timeout_seconds)
+
+    def model(self, namespace: str) -> dict[str, Any]:
+        """The Model as it is now."""
+        found = self.recorder.get(MODELS.plural, namespace, MODEL)
+        assert found is not None, f"{namespace}: there is no Model"
+        return found
+
+    async def says(
+        self, namespace: str, kind: str, status: str, reason: str, *, words: str = "", timeout_seconds: float = 30.0
+    ) -> None:
+        """Wait until a condition of the Model has this status and reason, and these words in its message."""
+        seen: tuple[str, str, str] = ("", "", "")
+
+        async def said() -> bool:
+            nonlocal seen
+            seen = condition(self.model(namespace), kind)
+            return seen[:2] == (status, reason) and words in seen[2]
+
+        try:
+            await self.until(said, f"{namespace}: {kind}={status} {reason}", timeout_seconds=timeout_seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{namespace}: {kind} is {seen}; {error}") from error
+
+    async def user(self, name: str) -> tuple[str, Path]:
+        """A ServiceAccount with every right: its name in the audit log, and a kubeconfig for it."""
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        await self.person.create(account, OPERATORS)
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        await self.person.post(
+            roles,
+            {
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": OPERATORS}],
+            },
+        )
+        path = f"/api/v1/namespaces/{OPERATORS}/serviceaccounts/{name}/token"
+        token = await self.person.post(path, {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"})
+        text = yaml.safe_load(self.world.kubeconfig.read_text())
+        text["users"][0]["user"] = {"token": token["status"]["token"]}
+        file = self.world.directory / f"{name}.kubeconfig"
+        file.write_text(yaml.safe_dump(text))
+        file.chmod(0o600)
+        return f"system:serviceaccount:{OPERATORS}:{name}", file
+
     async def until(
         self, condition: Callable[[], Awaitable[object]], what: str, *, timeout_seconds: float = 40.0
     ) -> None:
@@ -63,7 +123,7 @@ class Bench:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def bench() -> AsyncIterator[Bench]:
+async def fault_bench() -> AsyncIterator[Bench]:
     """One for all tests of faults."""
     if os.environ.get("E2E_CLUSTER") == "existing":
         pytest.skip("needs the embedded world: its API server is killed, and its nodes")
@@ -91,3 +151,22 @@ async def bench() -> AsyncIterator[Bench]:
             with contextlib.suppress(asyncio.CancelledError):
                 await recording
             await connection.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bench(fault_bench: Bench) -> AsyncIterator[Bench]:
+    """The same for one test, which leaves no operator, no traffic and no namespace behind."""
+    folder = fault_bench.operators.directory / secrets.token_hex(3)
+    own = replace(
+        fault_bench,
+        person=Person(fault_bench.person.connection),
+        operators=replace(fault_bench.operators, directory=folder, started=[]),
+    )
+    yield own
+    own.operators.end()
+    own.prometheus.faults.clear()
+    for namespace in own.person.namespaces:
+        own.prometheus.traffic.pop(namespace, None)
+        path = NAMESPACES.path(None, namespace)
+        if await own.person.get(path) is not None:
+            await own.person.delete(NAMESPACES, "", namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,9 +94,20 @@ def normalised(objects: list[Object], namespace: str) -> dict[str, Any]:
         elif kind in ("Deployment", "PodDisruptionBudget"):
             slim["status"] = _counts(item.get("status") or {})
         found[f"{kind}/{name}"] = slim
-    text = json.dumps(found, sort_keys=True).replace(f'"{namespace}"', '"NAMESPACE"').replace(f"{namespace}.", "NS.")
+    text = re.sub(rf"(?<![\w-]){re.escape(namespace)}(?![\w-])", "NAMESPACE", json.dumps(found, sort_keys=True))
+    # A revision is a hash of what is rendered, the namespace included.
+    for index, revision in enumerate(sorted(_revisions(objects).items())):
+        text = text.replace(revision[1], f"REVISION-{index}")
     result: dict[str, Any] = json.loads(text)
     return result
+
+
+def _revisions(objects: list[Object]) -> dict[str, str]:
+    return {
+        item["metadata"]["name"]: item["spec"]["template"]["metadata"]["labels"]["goodput.dev/revision"]
+        for item in objects
+        if item["kind"] == "Deployment"
+    }
 
 
 def difference(expected: Any, seen: Any, path: str = "") -> list[str]:

@@ -156,7 +156,7 @@ class Operators:
         relist_seconds: float = 900.0,
         policy: Mapping[str, Any] | None = None,
     ) -> OperatorProcess:
-        """An operator that serves these namespaces; `lease` is the name of its Lease (default: its own name)."""
+        """An operator that serves these namespaces (none: all); `lease` names its Lease, else `name` does."""
         folder = self.directory / f"{len(self.started):03d}-{name}"
         folder.mkdir(parents=True)
         settings = {

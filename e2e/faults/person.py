@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -18,10 +18,14 @@ class Person:
     """The administrator of the world, by hand."""
 
     connection: Connection
+    namespaces: list[str] = field(default_factory=list)
+    """Those it made."""
 
     async def create(self, manifest: dict[str, Any], namespace: str = "") -> dict[str, Any]:
         """POST an object; raises AssertionError with the API server's words."""
         resource = NAMESPACES if manifest["kind"] == "Namespace" else resource_of(manifest)
+        if resource is NAMESPACES:
+            self.namespaces.append(manifest["metadata"]["name"])
         return await self._send("POST", resource.path(namespace or None), manifest, "application/json")
 
     async def patch(
@@ -48,6 +52,10 @@ class Person:
             found: dict[str, Any] = orjson.loads(await answer.read())
             assert answer.status < 300, f"GET {path}: {found}"
             return found
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST to any path: a sub-resource, a kind that is not Goodput's."""
+        return await self._send("POST", path, body, "application/json")
 
     async def _send(self, method: str, path: str, body: dict[str, Any], content_type: str) -> dict[str, Any]:
         async with self.connection.session.request(
