@@ -1,8 +1,8 @@
 """The operator with 1,000 Models, 10,000 engines and 10,000 foreign pods: start, memory and ticks, against a real API
 server and a Prometheus that answers with vectors of full size.
 
-The operator starts once and renders every object; the seeder makes the pods and reports the Deployments; the operator
-starts again, and that start and the 20 ticks after it are measured. Half-way the load of 20 Models triples.
+The seeder makes everything that a running operator would have made, the pods included; then the operator starts, and
+that start and the ticks after it are measured. Half-way the load of 20 Models rises.
 
     python benchmarks/scale.py [--models 1000] [--engines 10] [--ticks 20] [--out build/scale.json]
 """
@@ -56,7 +56,6 @@ class Result:
     own_pods: int
     foreign_pods: int
     nodes: int
-    first_apply_seconds: float
     sync_seconds: float
     fresh_models: int
     fresh_seconds: float
@@ -151,53 +150,20 @@ async def measure(size: Size, ticks: int, folder: Path) -> Result:
             prometheus(plane.slot.free_port(), folder) as prometheus_url,
         ):
             fleet = Fleet(api, plane.etcd, size, pod_cidr, progress)
-            await fleet.before_operator()
-
-            def operator(name: str) -> OperatorProcess:
-                return OperatorProcess(
-                    kubeconfig=plane.kubeconfig(kubeconfig.ADMIN),
-                    prometheus_url=prometheus_url,
-                    port=plane.slot.free_port(),
-                    log_path=folder / f"{name}.log",
-                )
-
-            first = await rendered(operator("operator-first"), fleet, progress)
-            entries = await fleet.after_operator()
-            await told(f"{prometheus_url}/fleet", entries)
-            watch = Watch(operator("operator"), fleet, prometheus_url, progress)
-            return await watch.run(ticks, own_pods=own_pods(entries), first_apply_seconds=first)
+            scraped = await fleet.seed()
+            await told(f"{prometheus_url}/fleet", scraped)
+            operator = OperatorProcess(
+                kubeconfig=plane.kubeconfig(kubeconfig.ADMIN),
+                prometheus_url=prometheus_url,
+                port=plane.slot.free_port(),
+                log_path=folder / "operator.log",
+            )
+            return await Watch(operator, fleet, prometheus_url, progress).run(ticks, own_pods=own_pods(scraped))
 
 
 def own_pods(entries: list[tuple[str, str, list[str], list[str]]]) -> int:
     """Engines and routers."""
     return sum(len(engines) + len(routers) for _, _, engines, routers in entries)
-
-
-async def rendered(operator: OperatorProcess, fleet: Fleet, progress: Progress) -> float:
-    """Seconds in which a fresh operator writes everything that the Models need."""
-    begun = time.monotonic()
-    await operator.ready(READY_SECONDS)
-    try:
-
-        async def all_written() -> bool:
-            operator.process.raise_if_exited()
-            engines = await operator.metric(r'goodput_api_requests_total\{kind="Deployment",result="ok",verb="apply"\}')
-            statuses = await operator.metric(
-                r'goodput_api_requests_total\{kind="Model",result="ok",verb="apply-status"\}'
-            )
-            return engines >= 2 * fleet.size.models and statuses >= fleet.size.models
-
-        await wait_for(
-            all_written,
-            what="a Deployment and a status of every Model",
-            timeout_seconds=1200.0,
-            poll_seconds=POLL_SECONDS,
-        )
-        seconds = time.monotonic() - begun
-        progress(f"everything rendered by a first operator in {seconds:.1f} s")
-        return seconds
-    finally:
-        await operator.process.stop(grace_seconds=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +175,7 @@ class Watch:
     prometheus_url: str
     progress: Progress
 
-    async def run(self, ticks: int, *, own_pods: int, first_apply_seconds: float) -> Result:
+    async def run(self, ticks: int, *, own_pods: int) -> Result:
         """Start the operator, watch it for so many ticks with a load step half-way, and stop it."""
         size, operator = self.fleet.size, self.operator
         waited = cpu_wait()
@@ -239,7 +205,6 @@ class Watch:
             own_pods=own_pods,
             foreign_pods=size.foreign_pods,
             nodes=size.nodes,
-            first_apply_seconds=first_apply_seconds,
             sync_seconds=synced,
             fresh_models=fresh_models,
             fresh_seconds=fresh_seconds,

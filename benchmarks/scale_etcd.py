@@ -16,27 +16,19 @@ from typing import Any
 import aiohttp
 import orjson
 
-Object = Mapping[str, Any]
 _OPERATIONS = 100  # of one transaction; etcd takes 128
 _CONCURRENCY = 4
 
 
-def _key(item: Object) -> str:
-    metadata = item["metadata"]
-    if item["kind"] == "Node":
-        return f"/registry/minions/{metadata['name']}"
-    return f"/registry/pods/{metadata['namespace']}/{metadata['name']}"
-
-
-def stored(item: Object, *, created: str) -> dict[str, Any]:
+def stored(item: Mapping[str, Any], *, created: str) -> dict[str, Any]:
     """The object with what the API server gives it at its creation."""
     metadata = {"uid": str(uuid.uuid4()), "creationTimestamp": created, "generation": 1, **item["metadata"]}
     metadata.pop("resourceVersion", None)
-    return {"apiVersion": "v1", **item, "metadata": metadata}
+    return {**item, "metadata": metadata}
 
 
-async def put_all(etcd: str, items: Iterable[Object]) -> int:
-    """Store pods and nodes; how many there were.
+async def put_all(etcd: str, items: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+    """Store (key, object) pairs; how many there were.
 
     Raises aiohttp.ClientError.
     """
@@ -51,11 +43,11 @@ async def put_all(etcd: str, items: Iterable[Object]) -> int:
                 puts = [
                     {
                         "requestPut": {
-                            "key": base64.b64encode(_key(item).encode()).decode(),
+                            "key": base64.b64encode(key.encode()).decode(),
                             "value": base64.b64encode(orjson.dumps(item)).decode(),
                         }
                     }
-                    for item in batch
+                    for key, item in batch
                 ]
                 async with session.post(f"{etcd}/v3/kv/txn", data=orjson.dumps({"success": puts})) as answer:
                     await answer.read()

@@ -1,9 +1,8 @@
 """Objects of the scale benchmark: Models, nodes, and pods that are Running and Ready without a kubelet.
 
 There is no controller-manager and no scheduler: on the few cores of a test machine they would take many minutes for
-20,000 pods, and compete with what is measured. The seeder makes the pods of each Deployment that the operator wrote, on
-the nodes in turn, and reports the Deployments as their controller would. One pod of each kind goes through the API; the
-others are put into etcd (scale_etcd.py) with the same metadata, defaults and managed fields.
+20,000 pods, and compete with what is measured. Models, SLOs and one object of each other kind go through the API; the
+rest is put into etcd (scale_etcd.py) with the same metadata, defaults and managed fields.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+import scale_owned
 from scale_etcd import put_all, stored
 
 from goodput_world.agent.config import NodeConfig
@@ -31,7 +32,8 @@ MODELS_PER_NAMESPACE = 50
 GPUS_PER_NODE = 8
 GPU_TYPE = "l40s"
 Object = dict[str, Any]
-Progress = Callable[[str], None]
+# Namespace, Model, engine pods, router pods.
+Scraped = tuple[str, str, list[str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,37 +96,33 @@ class Fleet:
     etcd: str
     size: Size
     pod_cidr: str
-    progress: Progress
+    progress: Callable[[str], None]
 
-    async def before_operator(self) -> None:
-        """Nodes, Models, and the pods of somebody else."""
-        api, size = self.api, self.size
-        for namespace in (*size.namespaces, FOREIGN_NAMESPACE):
-            await create(api, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    async def seed(self) -> list[Scraped]:
+        """Everything; what there is to scrape."""
+        for namespace in (*self.size.namespaces, FOREIGN_NAMESPACE):
+            await create(self.api, "/api/v1/namespaces", {"metadata": {"name": namespace}})
             # The controller-manager would make it; pods that name no other need it.
             account = {"metadata": {"name": "default"}}
-            await create(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-        self.progress(f"{await self.put(self._nodes())} nodes")
-        # All GPUs are taken by the engines; node autoscalers may bring a tenth more, for the load step.
-        limit = size.nodes * GPUS_PER_NODE * 11 // 10
-        gpu_type = {"apiVersion": GROUP, "kind": "GPUType", "metadata": {"name": GPU_TYPE}, "spec": {"limit": limit}}
-        await create(api, f"/apis/{GROUP}/gputypes", gpu_type)
-        for namespace in size.namespaces:
-            slo = {"apiVersion": GROUP, "kind": "SLO", "metadata": {"name": "chat"}}
-            slo["spec"] = {"ttft": "500ms", "tpot": "50ms", "attainment": "95%"}
-            await create(api, f"/apis/{GROUP}/namespaces/{namespace}/slos", slo)
-        made = await in_batches(
-            models_of(size),
-            lambda model: create(api, f"/apis/{GROUP}/namespaces/{model['metadata']['namespace']}/models", model),
-        )
-        self.progress(f"{made} Models")
-        foreign = bare_pods(FOREIGN_NAMESPACE, size.foreign_pods, nodes_of(size))
-        self.progress(f"{await self.put(await self._ready(foreign))} foreign pods, Running and Ready")
+            await create(self.api, f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        nodes = await self._put((f"/registry/minions/{node['metadata']['name']}", node) for node in self._nodes())
+        self.progress(f"{nodes} nodes")
+        others = await self._slos_and_types()
+        models = await self._models()
+        foreign = bare_pods(FOREIGN_NAMESPACE, self.size.foreign_pods, nodes_of(self.size))
+        self.progress(f"{await self._put_pods(foreign)} foreign pods, Running and Ready")
+        deployments = await self._owned(models, others)
+        return await self._own_pods(deployments)
 
-    async def put(self, items: Iterable[Mapping[str, Any]]) -> int:
-        """Store objects as if they had been created now."""
+    async def deployments(self) -> list[Object]:
+        """Deployments of the operator."""
+        found = await self.api.get("/apis/apps/v1/deployments", params={"labelSelector": MANAGED})
+        items: list[Object] = found["items"]
+        return items
+
+    async def _put(self, items: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
         created = timestamp()
-        return await put_all(self.etcd, (stored(item, created=created) for item in items))
+        return await put_all(self.etcd, ((key, stored(item, created=created)) for key, item in items))
 
     def _nodes(self) -> Iterator[Object]:
         for number, node in enumerate(nodes_of(self.size)):
@@ -136,16 +134,80 @@ class Fleet:
         network = ipaddress.ip_network(self.pod_cidr)
         return str(network.network_address + 1 + number % (network.num_addresses - 2))
 
-    async def _ready(self, pods: list[Object]) -> Iterator[Object]:
-        """These pods, Running and Ready. The first is created through the API, as the example for the others."""
-        first, *others = pods
+    async def _slos_and_types(self) -> list[Object]:
+        # All GPUs are taken by the engines; node autoscalers may bring a tenth more, for the load step.
+        limit = self.size.nodes * GPUS_PER_NODE * 11 // 10
+        made: list[Object] = [
+            {"apiVersion": GROUP, "kind": "GPUType", "metadata": {"name": GPU_TYPE}, "spec": {"limit": limit}}
+        ]
+        await create(self.api, f"/apis/{GROUP}/gputypes", made[0])
+        for namespace in self.size.namespaces:
+            slo: Object = {"apiVersion": GROUP, "kind": "SLO", "metadata": {"name": "chat", "namespace": namespace}}
+            slo["spec"] = {"ttft": "500ms", "tpot": "50ms", "attainment": "95%"}
+            await create(self.api, f"/apis/{GROUP}/namespaces/{namespace}/slos", slo)
+            made.append(slo)
+        return made
+
+    async def _models(self) -> list[Object]:
+        made = await in_batches(
+            models_of(self.size),
+            lambda model: create(self.api, f"/apis/{GROUP}/namespaces/{model['metadata']['namespace']}/models", model),
+        )
+        self.progress(f"{made} Models")
+        models: list[Object] = (await self.api.get(f"/apis/{GROUP}/models"))["items"]
+        return models
+
+    async def _owned(self, models: list[Object], others: list[Object]) -> list[Object]:
+        """What the operator would have written; the Deployments of it."""
+        objects = scale_owned.objects_of(models, others, GPU_TYPE)
+        example = models[0]["metadata"]
+        first = [item for item in objects if item["metadata"]["ownerReferences"][0]["uid"] == example["uid"]]
+        fields = await scale_owned.managed_fields(self.api, first, example["name"])
+
+        def with_fields() -> Iterator[tuple[str, Object]]:
+            for item in objects:
+                metadata = item["metadata"]
+                owner = metadata["ownerReferences"][0]
+                known = fields[item["kind"], metadata["name"].removeprefix(owner["name"])]
+                mine = known.replace(example["uid"], owner["uid"])
+                yield (
+                    scale_owned.etcd_key(item),
+                    {**item, "metadata": {**metadata, "managedFields": orjson.loads(mine)}},
+                )
+
+        self.progress(f"{await self._put(with_fields())} objects of Models")
+        return [item for item in objects if item["kind"] == "Deployment"]
+
+    async def _own_pods(self, deployments: list[Object]) -> list[Scraped]:
+        seats = itertools.cycle(nodes_of(self.size))
+        fleet: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for pool in ("serve", "router"):
+            pods = [
+                pod
+                for deployment in deployments
+                if deployment["spec"]["template"]["metadata"]["labels"]["goodput.dev/pool"] == pool
+                for pod in scale_owned.pods_of(deployment, seats)
+            ]
+            self.progress(f"{await self._put_pods(pods)} {pool} pods of ours, Running and Ready")
+            for pod in pods:
+                metadata = pod["metadata"]
+                key = (metadata["namespace"], metadata["labels"]["goodput.dev/model"])
+                fleet.setdefault(key, {}).setdefault(pool, []).append(metadata["name"])
+        return [(*key, pools.get("serve", []), pools.get("router", [])) for key, pools in sorted(fleet.items())]
+
+    async def _put_pods(self, pods: list[Object]) -> int:
+        """Store these pods, Running and Ready. The first is created through the API, as the example for the others."""
+        first = pods[0]
         path = f"/api/v1/namespaces/{first['metadata']['namespace']}/pods"
         await self.api.post(path, first)
         path = f"{path}/{first['metadata']['name']}"
         status = ready_status(first, host_ip=self._address(0), pod_ip=self._address(1))
         await self.api.patch(f"{path}/status", {"status": status}, STRATEGIC_PATCH)
         example = await self.api.get(path)
-        return itertools.chain([example], (self._like(example, pod, number) for number, pod in enumerate(others, 2)))
+        alike = (self._like(example, pod, number) for number, pod in enumerate(pods[1:], 2))
+        return 1 + await self._put(
+            (f"/registry/pods/{pod['metadata']['namespace']}/{pod['metadata']['name']}", pod) for pod in alike
+        )
 
     def _like(self, example: Object, pod: Object, number: int) -> Object:
         """A pod with the defaults of an example, its managed fields, and a status of its own."""
@@ -154,60 +216,4 @@ class Fleet:
             "metadata": {**pod["metadata"], "managedFields": example["metadata"]["managedFields"]},
             "spec": {**example["spec"], **pod["spec"]},
             "status": ready_status(pod, host_ip=self._address(0), pod_ip=self._address(number)),
-        }
-
-    async def deployments(self) -> list[Object]:
-        """Deployments that the operator wrote."""
-        found = await self.api.get("/apis/apps/v1/deployments", params={"labelSelector": MANAGED})
-        items: list[Object] = found["items"]
-        return items
-
-    async def after_operator(self) -> list[tuple[str, str, list[str], list[str]]]:
-        """Pods of all Deployments, Ready; for Prometheus: namespace, Model, engine and router pods of each."""
-        deployments = await self.deployments()
-        seats = itertools.cycle(nodes_of(self.size))
-        pods = [pod for deployment in deployments for pod in pods_of(deployment, seats)]
-        for pool in ("serve", "router"):
-            of_pool = [pod for pod in pods if pod["metadata"]["labels"]["goodput.dev/pool"] == pool]
-            self.progress(f"{await self.put(await self._ready(of_pool))} {pool} pods of ours, Running and Ready")
-        self.progress(f"{await in_batches(deployments, self.report)} Deployments available")
-        fleet: dict[tuple[str, str], dict[str, list[str]]] = {}
-        for pod in pods:
-            metadata = pod["metadata"]
-            labels = metadata["labels"]
-            pools = fleet.setdefault((metadata["namespace"], labels["goodput.dev/model"]), {})
-            pools.setdefault(labels["goodput.dev/pool"], []).append(metadata["name"])
-        return [(*key, pools.get("serve", []), pools.get("router", [])) for key, pools in sorted(fleet.items())]
-
-    async def report(self, deployment: Mapping[str, Any]) -> None:
-        """The status of a Deployment whose pods are all there."""
-        metadata, count = deployment["metadata"], deployment["spec"]["replicas"]
-        now = timestamp()
-        conditions = [
-            {"type": name, "status": "True", "reason": reason, "lastUpdateTime": now, "lastTransitionTime": now}
-            for name, reason in (("Available", "MinimumReplicasAvailable"), ("Progressing", "NewReplicaSetAvailable"))
-        ]
-        status = {
-            "observedGeneration": metadata["generation"],
-            **dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), count),
-            "conditions": conditions,
-        }
-        path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
-        await self.api.patch(path, {"status": status}, STRATEGIC_PATCH)
-
-
-def pods_of(deployment: Mapping[str, Any], seats: Iterator[NodeConfig]) -> Iterator[Object]:
-    """The pods of a Deployment as its ReplicaSet would make them, bound to the next nodes."""
-    metadata = deployment["metadata"]
-    template = deployment["spec"]["template"]
-    for number in range(deployment["spec"]["replicas"]):
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                **template["metadata"],
-                "namespace": metadata["namespace"],
-                "name": f"{metadata['name']}-5d8f9c7b6-{number:05d}",
-            },
-            "spec": {**template["spec"], "nodeName": next(seats).name},
         }
