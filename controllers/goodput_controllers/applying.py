@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, OWNED, POD_MONITORS, PODS, Resource, resource_of
+from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, MODELS, OWNED, POD_MONITORS, PODS, Resource, resource_of
 from goodput.adapters.kube import KubeApi, Object
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
 from goodput.adapters.records import DELETION_COST, DeploymentRecord, OwnedObject, OwnPod
@@ -165,7 +165,8 @@ class Applier:
             difference = compare(record.manifest(), manifest)
             if difference is None:
                 return False
-            log.debug("%s %s differs: %s", resource.kind, key, difference)
+            # Where, not what: values of environment variables are nobody's business.
+            log.debug("%s %s differs at %s", resource.kind, key, difference.partition(": ")[0])
             if guard:
                 metadata = {**manifest["metadata"], "resourceVersion": str(record.version)}
                 manifest = {**manifest, "metadata": metadata}
@@ -195,12 +196,18 @@ class Applier:
         except NotFound:
             return False
         ours = manifest["metadata"]["ownerReferences"][0]["uid"]
-        owners = {owner.get("uid"): owner.get("kind") for owner in found["metadata"].get("ownerReferences") or ()}
+        owners = {owner.get("uid"): owner for owner in found["metadata"].get("ownerReferences") or ()}
         deleting = "deletionTimestamp" in found["metadata"]
         if ours in owners and not deleting:
             self.cluster.owned[resource.plural].assume(found)
             return True
-        if deleting or "Model" in owners.values():
+        other = next((entry.key for entry in self.world.models.entries() if entry.uid in owners), None)
+        if other is not None and not deleting:
+            raise NameTaken(
+                f"metadata.name: {resource.kind} {key.name} belongs to Model {other.name} of this namespace: choose "
+                "another name for this Model"
+            )
+        if deleting or any(owner.get("apiVersion") == MODELS.api_version for owner in owners.values()):
             raise StillThere(f"{resource.kind} {key.name} of a former Model of this name is still being deleted")
         raise NameTaken(
             f"metadata.name: {resource.kind} {key.name} exists in this namespace and is not Goodput's: delete or "

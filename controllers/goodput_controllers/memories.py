@@ -84,7 +84,8 @@ class Memories:
 
         def make() -> KubeObject:
             manifest = memory_config_map(intent, memory_codec.dumps(memory) if memory is not None else "")
-            if slo is not None and slo.value is not None:
+            # What an SLO says is its owner's to share.
+            if slo is not None and slo.value is not None and slo.value.allows(intent.key.namespace):
                 last = slo.value.model_copy(update={"status": None})
                 manifest["data"][SLO_ENTRY] = last.model_dump_json(by_alias=True, exclude_none=True)
             return manifest

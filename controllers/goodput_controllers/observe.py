@@ -188,7 +188,7 @@ class Observer:
     def _slo(self, entry: Entry[Model]) -> Entry | None:  # type: ignore[type-arg]
         if entry.value is None:
             return None
-        return self.world.slos.get(Key(entry.value.slo_namespace, entry.value.spec.slo.name))
+        return self.world.slo_of(entry.key, Key(entry.value.slo_namespace, entry.value.spec.slo.name))
 
     def _deleted_gpu_type(self, model: Key, deleted: frozenset[str]) -> str:
         """The type that this Model runs on, if its GPUType was deleted meanwhile."""

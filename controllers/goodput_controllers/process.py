@@ -46,7 +46,7 @@ from goodput_controllers.side_status import SideStatus
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_writer import StatusWriter
 from goodput_controllers.telling import Teller
-from goodput_controllers.world import World
+from goodput_controllers.world import Remembered, World, slo_key
 
 log = logging.getLogger(__name__)
 
@@ -250,6 +250,7 @@ class Operator:
     async def _refresh(self) -> None:
         """What a pass needs and no watch delivers: ConfigMaps that Models refer to, SLOs gone before our time."""
         wanted = []
+        remembered: dict[Key, Remembered] = {}
         for entry in self.world.models.entries():
             model = entry.value
             if model is None:
@@ -259,9 +260,13 @@ class Operator:
                 wanted.append(Key(entry.key.namespace, architecture.config_map_ref.name))
             slo = Key(model.slo_namespace, model.spec.slo.name)
             if self.world.slos.get(slo) is None:
-                last = self.loop.memories.last_slo(entry.key, entry.uid)
-                if last is not None and Key(last.metadata.namespace, last.metadata.name) == slo:
-                    self.world.slos.restore(slo, last)
+                known = self.world.remembered_slos.get(entry.key)
+                if known is None or known.uid != entry.uid or slo_key(known.slo) != slo:
+                    last = self.loop.memories.last_slo(entry.key, entry.uid)
+                    known = Remembered(entry.uid, last) if last is not None else None
+                if known is not None:
+                    remembered[entry.key] = known
+        self.world.remembered_slos = remembered
         await self.config_maps.refresh(wanted)
 
     async def _settle_memory(self) -> None:

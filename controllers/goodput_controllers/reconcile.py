@@ -239,7 +239,7 @@ class Reconciler:
         await self.statuses.write(view, plan, self._problems(plan.key), now)
 
     def _memory(self, view: ModelView) -> Any:
-        return self.memories.config_map(view.intent, self.observer.world.slos.get(view.intent.slo))
+        return self.memories.config_map(view.intent, self.observer.world.slo_of(view.intent.key, view.intent.slo))
 
     def _problems(self, key: Key) -> tuple[Problem, ...]:
         rollout = self.rollouts.problem(key)

@@ -8,11 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from goodput.adapters.records import DeploymentRecord, OwnedObject, OwnPod, PodRecord
 from goodput.api import SLO, GPUType, Model
 from goodput.domain.identity import Key
-from goodput.runtime.entries import Kept
+from goodput.runtime.entries import Entry, Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The last SLO of the Model of this uid."""
+
+    uid: str
+    slo: SLO
 
 
 class World:
@@ -23,6 +32,9 @@ class World:
         # What uses an SLO or a GPUType that goes serves on by the last one seen.
         self.slos: Kept[SLO] = Kept(SLO, keep_last=True)
         self.gpu_types: Kept[GPUType] = Kept(GPUType, keep_last=True)
+        # By Model: the SLO that its own memory tells of, where there is none of that name (any more). For that Model
+        # alone: whoever may write in its namespace may have written the memory.
+        self.remembered_slos: dict[Key, Remembered] = {}
         self.dirty = asyncio.Event()
         self._pods: dict[Key, dict[Key, OwnPod]] = defaultdict(dict)
         # node -> resource -> GPUs requested by pods that have not ended
@@ -33,6 +45,14 @@ class World:
     def pods_of(self, model: Key) -> list[OwnPod]:
         """All pods that carry this Model's label, sorted by name."""
         return sorted(self._pods.get(model, {}).values(), key=lambda pod: pod.key)
+
+    def slo_of(self, model: Key, slo: Key) -> Entry[SLO] | None:
+        """The SLO that a Model names, or the last that was seen of it."""
+        found = self.slos.get(slo)
+        remembered = self.remembered_slos.get(model)
+        if found is not None or remembered is None or slo_key(remembered.slo) != slo:
+            return found
+        return Entry(slo, "", 0, 0, remembered.slo, deleted=True)
 
     def used_on(self, node: str) -> Mapping[str, int]:
         """GPUs requested on a node, by resource."""
@@ -73,6 +93,11 @@ class World:
     def touched(self, *_: object) -> None:
         """Something else changed that a decision may depend on."""
         self.dirty.set()
+
+
+def slo_key(slo: SLO) -> Key:
+    """Namespace and name of an SLO."""
+    return Key(slo.metadata.namespace, slo.metadata.name)
 
 
 def _matters(before: PodRecord | None, after: PodRecord | None) -> bool:

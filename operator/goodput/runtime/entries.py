@@ -74,11 +74,6 @@ class Kept(Generic[T]):
                 key, entry.uid, entry.version, entry.generation, entry.value, entry.error, deleted=True
             )
 
-    def restore(self, key: Key, value: T) -> None:
-        """Bring back the last value seen of an object that is gone (from a ConfigMap, after a restart)."""
-        if key not in self._entries:
-            self._entries[key] = Entry(key, "", 0, 0, value, deleted=True)
-
     def replace_all(self, manifests: list[dict[str, Any]], version: str) -> bool:
         """Compare with a list of this resource version; True if something differed."""
         present = {key_of(manifest) for manifest in manifests}

@@ -1,0 +1,119 @@
+"""Models beside each other, and beside those who mean no good: nobody takes or learns what is another's."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, MODELS, SERVICE_ACCOUNTS, SLOS
+from goodput.domain.identity import Key
+
+SECRET = "hunter2-of-a-user"
+
+
+def status_of(bench: Any, name: str, kind: str, namespace: str = "a") -> dict[str, Any]:
+    conditions = bench.status(name, namespace)["conditions"]
+    found: dict[str, Any] = next(condition for condition in conditions if condition["type"] == kind)
+    return found
+
+
+async def test_a_model_named_as_an_object_of_another_is_told(bench: Any) -> None:
+    """Model a-serve needs the ServiceAccount that Model a has for its engines: it says so, and takes nothing."""
+    bench.apply(bench.model("a"))
+    await bench.tick(2)
+    bench.apply(bench.model("a-serve"))
+    await bench.tick(3)
+    told = status_of(bench, "a-serve", "Stalled")
+    assert (told["status"], told["reason"]) == ("True", "NameConflict")
+    assert "ServiceAccount a-serve belongs to Model a" in told["message"]
+    owner = bench.api.objects[SERVICE_ACCOUNTS.plural][Key("a", "a-serve")]["metadata"]["ownerReferences"]
+    assert [item["name"] for item in owner] == ["a"]
+    assert Key("a", "a-serve-serve") not in bench.api.objects[DEPLOYMENTS.plural]
+
+
+async def test_a_model_named_as_the_router_of_another_lives_beside_it(bench: Any) -> None:
+    """Model a-router shares no object with Model a, whose router Deployment is called a-router."""
+    bench.apply(bench.model("a"), bench.model("a-router"))
+    await bench.tick(3)
+    for name in ("a", "a-router"):
+        assert status_of(bench, name, "Stalled")["status"] == "False", name
+    owners = {
+        (plural, str(key)): [owner["name"] for owner in item["metadata"].get("ownerReferences", ())]
+        for plural, items in bench.api.objects.items()
+        for key, item in items.items()
+    }
+    assert owners[DEPLOYMENTS.plural, "a/a-router"] == ["a"]
+    assert owners[DEPLOYMENTS.plural, "a/a-router-router"] == ["a-router"]
+    assert all(len(names) <= 1 for names in owners.values()), "no object has two Models"
+
+
+async def test_an_object_with_a_made_up_owner_is_a_taken_name(bench: Any) -> None:
+    """A kind Model of another group is no Model of ours: nobody waits for it to go."""
+    forged = {"apiVersion": "example.com/v1", "kind": "Model", "name": "llama", "uid": "1"}
+    bench.api.put(
+        SERVICE_ACCOUNTS, {"metadata": {"name": "llama-serve", "namespace": "a", "ownerReferences": [forged]}}
+    )
+    bench.apply(bench.model())
+    await bench.tick(3)
+    assert status_of(bench, "llama", "Stalled")["reason"] == "NameConflict"
+
+
+async def test_models_of_one_name_in_two_namespaces_are_two(bench: Any) -> None:
+    """Each has its own Deployment, memory and metrics; the SLO of one is not the other's."""
+    bench.apply({"kind": "SLO", "metadata": {"name": "chat", "namespace": "b"}, "spec": {"e2e": "9s"}})
+    bench.apply(bench.model(), bench.model(namespace="b"))
+    bench.law.wanted["llama"] = 2
+    await bench.tick(3)
+    assert {Key("a", "llama-serve"), Key("b", "llama-serve")} <= bench.api.objects[DEPLOYMENTS.plural].keys()
+    objectives = {view.intent.key.namespace: view.intent.objective for view in bench.law.snapshots[-1].models}
+    assert (objectives["a"].e2e_seconds, objectives["b"].e2e_seconds) == (None, 9.0)
+    asked = {(wanted.key.namespace, wanted.key.name) for wanted in bench.telemetry.asked[-1]}
+    assert asked == {("a", "llama"), ("b", "llama")}
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+async def test_values_of_environment_variables_stay_out_of_the_log(
+    bench: Any, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    """Neither a change of one nor a write that is refused shows it, not even to those who debug."""
+    caplog.set_level(level)
+    bench.apply(bench.model(engine={"env": [{"name": "MY_TOKEN", "value": SECRET + "-old"}]}))
+    await bench.tick(3)
+    bench.apply(bench.model(engine={"env": [{"name": "MY_TOKEN", "value": SECRET}]}))
+    await bench.tick(3)
+    deployment = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]
+    assert SECRET in json.dumps(deployment["spec"]), "the change arrived"
+    assert not [record.getMessage() for record in caplog.records if SECRET in record.getMessage()]
+    memory = bench.api.objects[CONFIG_MAPS.plural][Key("a", "llama-goodput")]
+    assert SECRET not in json.dumps([memory, bench.status(), list(bench.api.objects["events"].values())])
+
+
+async def test_a_forged_memory_speaks_for_its_own_model_alone(bench: Any, new_bench: Callable[..., Any]) -> None:
+    """Whoever may write ConfigMaps of one namespace cannot bring back an SLO of another one for everybody."""
+    platform = {
+        "kind": "SLO",
+        "metadata": {"name": "gold", "namespace": "platform"},
+        "spec": {"ttft": "1s", "allowedNamespaces": ["a", "b"]},
+    }
+    bench.apply(platform)
+    bench.apply(bench.model("mine", slo={"name": "gold", "namespace": "platform"}))
+    bench.apply(bench.model("theirs", namespace="b", slo={"name": "gold", "namespace": "platform"}))
+    await bench.tick(3)
+    await bench.stop()
+    forged = bench.api.objects[CONFIG_MAPS.plural][Key("a", "mine-goodput")]
+    forged["data"]["slo.json"] = forged["data"]["slo.json"].replace('"1s"', '"600s"')
+    assert "600s" in forged["data"]["slo.json"]
+    bench.api.put(CONFIG_MAPS, forged)
+    bench.api.remove(SLOS, Key("platform", "gold"))
+    after = new_bench(bench.api)
+    await after.start()
+    await after.tick(2)
+    objectives = {view.intent.key.name: view.intent.objective for view in after.law.snapshots[-1].models}
+    assert objectives["theirs"] is not None
+    assert objectives["theirs"].ttft_seconds == 1.0, "served on by what its own memory says"
+    assert {Key("a", "mine"), Key("b", "theirs")} <= bench.api.objects[MODELS.plural].keys()
+    await after.stop()
