@@ -18,6 +18,8 @@ from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
 from goodput_controllers.main import main, settings_of
 
+DIGEST = "sha256:" + "a" * 64
+
 
 @pytest.mark.parametrize(
     ("allowed", "image", "want"),
@@ -26,6 +28,11 @@ from goodput_controllers.main import main, settings_of
         pytest.param(("mine.example/vllm/*",), "mine.example/vllm/engine:1", True, id="pattern"),
         pytest.param(("mine.example/vllm/*",), "other.example/vllm/engine:1", False, id="other registry"),
         pytest.param(("mine.example/*",), "vllm/vllm-openai:v0.33.0", True, id="the operator's own default"),
+        pytest.param(("vllm/*",), "evil.example/vllm/engine:1", False, id="its name inside another registry"),
+        pytest.param(("m.example/vllm:1.*",), f"m.example/vllm:1.2@{DIGEST}", False, id="any content under a fine tag"),
+        pytest.param(("m.example/vllm:1.*@sha256:*",), f"m.example/vllm:1.2@{DIGEST}", True, id="digests are meant"),
+        pytest.param(("m.example:5000/vllm/*",), f"m.example:5000/vllm/x@{DIGEST}", True, id="a port is no tag"),
+        pytest.param(("M.example/*",), "m.example/x:1", False, id="case counts"),
     ],
 )
 def test_allowed_images(allowed: tuple[str, ...], image: str, want: bool) -> None:
@@ -112,3 +119,14 @@ async def test_endpoints() -> None:
         async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
             assert answer.status == 200
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "line\nbreak", 'quote "', "ünï ☃", "\x00"])
+def test_every_json_line_is_json(text: str) -> None:
+    """Whatever a record says or carries: one line, one object."""
+    made = record(note=text, number=2**70, share=float("nan"))
+    made.msg, made.args = "%s", (text,)
+    line = JsonFormatter().format(made)
+    assert "\n" not in line
+    line.encode()
+    assert json.loads(line)["message"] == text

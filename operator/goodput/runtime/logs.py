@@ -5,6 +5,7 @@ No object is ever logged whole: Secrets are never read, and environment values o
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -28,7 +29,11 @@ class JsonFormatter(logging.Formatter):
             line |= {key: value for key, value in data.items() if key not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            return orjson.dumps(line, default=str).decode()
+        except TypeError:
+            # Half a surrogate pair, or a number beyond 64 bits: what orjson refuses the standard library escapes.
+            return json.dumps(line, default=str)
 
 
 class TextFormatter(logging.Formatter):

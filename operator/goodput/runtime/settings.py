@@ -29,7 +29,8 @@ class Settings:
     router_replicas: int = 2
     # How long an engine may take from start to its first answer.
     startup_timeout_seconds: int = 1800
-    # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any.
+    # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any. A pattern with a tag
+    # allows no digest unless it has one too.
     allowed_images: tuple[str, ...] = ()
     # NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.
     metrics_from: tuple[Mapping[str, Any], ...] = ()
@@ -55,5 +56,13 @@ class Settings:
         return (
             not self.allowed_images
             or image == self.engine_image
-            or any(fnmatch.fnmatchcase(image, pattern) for pattern in self.allowed_images)
+            or any(_matches(image, pattern) for pattern in self.allowed_images)
         )
+
+
+def _matches(image: str, pattern: str) -> bool:
+    """Whether `pattern` allows `image`. Of name:tag@digest only the digest counts for what is pulled: a pattern that
+    limits tags says nothing of it, so `name:v1.*` does not let name:v1.0@sha256:... (any content of that name) pass.
+    """
+    limits_tags = ":" in pattern.rsplit("/", 1)[-1] and "@" not in pattern
+    return not (limits_tags and "@" in image) and fnmatch.fnmatchcase(image, pattern)
