@@ -61,7 +61,7 @@ def test_what_the_schema_refuses_rendering_drops(flag: str) -> None:
 
 @pytest.mark.parametrize("args", [("--$(FLAG)",), ("--chat-template", "$(HF_TOKEN)"), ("--seed", "1", "$$(FLAG)")])
 def test_nothing_is_expanded_in_arguments(args: tuple[str, ...]) -> None:
-    """$(NAME) would become a flag of ours, or a token in vLLM's log: refused, and inert where it came in all the same."""
+    """$(NAME) would become a flag of ours, or a token in vLLM's log: refused, and inert wherever it came from."""
     assert not _accepts(*args)
     kept, _ = split_user_args(args)
     assert [_expanded(token) for token in kept] == list(args), "the kubelet gives vLLM what was written"

@@ -189,8 +189,8 @@ _STARTS_WITH_FLAG = Rule(
 _NO_EXPANSION = Rule(
     cel="self.all(a, !a.contains('$('))",
     message=(
-        "Kubernetes would put the value of a variable in place of $(NAME): a flag of Goodput's, or a token that the log "
-        "of vLLM then shows; write the value itself"
+        "Kubernetes would put the value of a variable in place of $(NAME): a flag of Goodput's, or a token that the "
+        "log of vLLM then shows; write the value itself"
     ),
     holds=lambda args: not any("$(" in argument for argument in args),
 )
