@@ -3,14 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from tests.decide.builders import START, counters, one, pod, pool, telemetry, view
+from tests.decide.builders import CHAT, START, counters, gpu, one, pod, pool, telemetry, view
 from tests.decide.test_replicas import condition, loaded, replicas, steady
 
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView
+from goodput.perfmodel import Lengths, Shape, architecture, capacity
 
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 PROMPT, OUTPUT = 1155.0, 211.0
 
 
@@ -113,3 +115,45 @@ def test_pods_that_drain_do_not_make_the_others_look_fast():
 
     ready, leaving = pod("a").state, type(pod("a").state).TERMINATING
     assert learned(ready, ready, leaving, leaving) == pytest.approx(learned(ready, ready), abs=0.002)
+
+
+def test_a_strict_percentile_does_not_ask_for_idle_replicas():
+    """Almost every request of 8,000 tokens is late on an idle L40S: a third of its throughput counts."""
+    strict = replace(CHAT, attainment=0.999)
+    able = capacity(architecture(LLAMA), gpu("l40s"), Shape(), Lengths(8000.0, 200.0), strict)
+    assert not able.feasible
+    assert able.rps > 0.1
+    exact = replace(CHAT, attainment=1.0)
+    assert capacity(architecture(LLAMA), gpu("l40s"), Shape(), Lengths(1155.0, 211.0), exact).rps > 0.3
+
+
+def test_a_clock_that_goes_back_keeps_what_was_learned_and_begins_its_windows_anew():
+    """An hour back: no scale-down for a window, and start-up time and speed are known as before."""
+    memory = steady(1.0, 6, now=START + 3600.0, correction=0.9)
+    plan = one(loaded(1.0, 6), memory)
+    assert replicas(plan) == 6
+    assert plan.memory.born_at == START
+    assert (plan.memory.startup_seconds, plan.memory.correction) == (memory.startup_seconds, 0.9)
+
+
+def test_misses_of_the_old_objective_do_not_act_on_the_new_one():
+    """A TTFT of 0.5 s was missed by half; it was relaxed to 5 s: nothing is known yet, so nothing is added."""
+    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(2.5, 1).samples)
+    memory = steady(2.5, 1, samples=bad)
+    assert replicas(one(loaded(2.5, 1), memory)) == 2
+    relaxed = one(loaded(2.5, 1, objective=replace(CHAT, ttft_seconds=5.0)), memory)
+    assert replicas(relaxed) == 1
+    assert condition(relaxed, ConditionType.SLO_MET)[1] is ConditionReason.UNDECIDED
+
+
+def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_across_it():
+    """Its mark counts against the old threshold: 30 requests end, anything between none and all of them was good."""
+    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    memory = steady(2.0, 1, marks=(PodMark(pod="pod-0", scraped_at=START, values=values),))
+    strict = replace(CHAT, ttft_seconds=0.1)
+    still = counters("pod-0", START, first_tokens=300.0, ttft_within=10.0, finished=300.0, tpot_within=300.0)
+    plan = one(view(pool(pod("pod-0")), telemetry(still, requests=1000.0), objective=strict), memory, START + 10.0)
+    later = replace(still, scraped_at=START + 15.0, first_tokens=330.0, ttft_within=12.0, finished=330.0)
+    model = view(pool(pod("pod-0")), telemetry(later, requests=1030.0), objective=strict)
+    figures = one(model, plan.memory, START + 20.0).figures
+    assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)

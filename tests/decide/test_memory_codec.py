@@ -10,9 +10,13 @@ from goodput.decide.memory_codec import dumps, loads
 from goodput.domain.memory import LoopMemory, PodMark, Sample
 
 numbers = st.floats(0, 1e10, allow_nan=False)
-marks = st.builds(
-    PodMark, pod=st.text(max_size=20), scraped_at=numbers, values=st.lists(st.none() | numbers, max_size=11).map(tuple)
-)
+
+
+def marks_of(values: int) -> st.SearchStrategy[PodMark]:
+    counted = st.lists(st.none() | numbers, min_size=values, max_size=values).map(tuple)
+    return st.builds(PodMark, pod=st.text(max_size=20), scraped_at=numbers, values=counted)
+
+
 samples = st.builds(Sample, at=numbers, seconds=numbers, offered=numbers, finished=numbers, failed=numbers)
 memories = st.builds(
     LoopMemory,
@@ -23,8 +27,8 @@ memories = st.builds(
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     samples=st.lists(samples, max_size=4).map(tuple),
-    marks=st.lists(marks, max_size=4).map(tuple),
-    router_marks=st.lists(marks, max_size=2).map(tuple),
+    marks=st.lists(marks_of(11), max_size=4).map(tuple),
+    router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
@@ -78,3 +82,14 @@ def test_a_large_memory_fits_into_a_config_map():
         ),
     )
     assert len(dumps(memory)) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("trim", 0.0), ("trim", 2.0), ("correction", 0.0), ("correction", -1.0), ("marks", [["pod-0", 1.0, 2.0]])],
+)
+def test_values_that_no_version_wrote_are_no_memory(field, value):
+    """A zero to divide by, or a mark of another layout, would break every decision that reads it."""
+    body = json.loads(dumps(LoopMemory()))
+    body[field] = value
+    assert loads(json.dumps(body)) is None

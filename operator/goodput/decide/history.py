@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
 from goodput.decide.policy import Policy
-from goodput.domain.memory import Sample
+from goodput.domain.memory import LoopMemory, Sample
 from goodput.perfmodel import Lengths
 
 # Standard errors by which misses must exceed what the objective allows before they are certain.
@@ -58,6 +58,27 @@ def certainly_below(seen: Attainment, objective: float) -> bool:
         return False
     noise = sqrt(objective * (1.0 - objective) / seen.requests)
     return seen.upper < objective - _CERTAIN_SIGMAS * noise
+
+
+def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:
+    """Whether the memory was written at a later time than now, by more than clocks may differ."""
+    latest = max(
+        memory.born_at,
+        memory.last_scale_up_at,
+        memory.last_scale_down_at,
+        memory.trimmed_at,
+        memory.loads[-1][0] if memory.loads else 0.0,
+        memory.samples[-1].at if memory.samples else 0.0,
+    )
+    return latest > now + policy.stale_scrapes * policy.scrape_seconds
+
+
+def under_another_objective(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """`samples` as far as they speak of load: what was good under another objective says nothing about this one."""
+    return tuple(
+        replace(each, good_lower=0.0, good_upper=each.finished, ttft_misses=0.0, tpot_misses=0.0, e2e_misses=0.0)
+        for each in samples
+    )
 
 
 def keep(samples: tuple[Sample, ...], new: Sample | None, now: float, seconds: float) -> tuple[Sample, ...]:

@@ -7,6 +7,8 @@ from dataclasses import fields
 from math import isfinite
 from typing import Any
 
+from goodput.decide.podcounts import VALUES as ENGINE_VALUES
+from goodput.decide.telemetry import VALUES as ROUTER_VALUES
 from goodput.domain.memory import MEMORY_VERSION, LoopMemory, PodMark, Sample
 
 _SAMPLE_FIELDS = tuple(field.name for field in fields(Sample))
@@ -58,19 +60,24 @@ def loads(text: str) -> LoopMemory | None:
             values[name] = tuple(_number(value) for value in body[name])
         for name in _MAYBE_NUMBERS:
             values[name] = tuple(_maybe(value) for value in body[name])
+        if not (0.0 < values["trim"] <= 1.0 and values["correction"] > 0.0):
+            return None
         return LoopMemory(
             **values,
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
             samples=tuple(Sample(*(_number(value) for value in row)) for row in body["samples"]),
-            marks=_marks(body["marks"]),
-            router_marks=_marks(body["router_marks"]),
+            marks=_marks(body["marks"], ENGINE_VALUES),
+            router_marks=_marks(body["router_marks"], ROUTER_VALUES),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
         return None
 
 
-def _marks(rows: list[list[Any]]) -> tuple[PodMark, ...]:
+def _marks(rows: list[list[Any]], values: int) -> tuple[PodMark, ...]:
+    """Marks of `values` numbers each; others are those of another version."""
+    if any(len(row) != values + 2 for row in rows):
+        raise ValueError(f"a mark has {values} values")
     return tuple(
         PodMark(pod=str(row[0]), scraped_at=_number(row[1]), values=tuple(_maybe(value) for value in row[2:]))
         for row in rows

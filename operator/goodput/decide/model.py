@@ -12,7 +12,7 @@ from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import place
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
-from goodput.decide.telemetry import read
+from goodput.decide.telemetry import objective_mark, read
 from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
 from goodput.domain.decision import Action, Clamp, Decision, Rule
@@ -30,6 +30,19 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
     memory = remembered if remembered is not None else LoopMemory(born_at=now)
     if not memory.born_at:
         memory = replace(memory, born_at=now)
+    if history.in_future(memory, now, policy):
+        # The clock went back. Times of another clock prove nothing: what was learned stays, windows begin anew.
+        memory = LoopMemory(
+            born_at=now,
+            desired=memory.desired,
+            startup_seconds=memory.startup_seconds,
+            pods_seen_ready=memory.pods_seen_ready,
+            correction=memory.correction,
+            max_ratios=memory.max_ratios,
+            surge=memory.surge,
+        )
+    if memory.objective and memory.objective != objective_mark(intent.objective):
+        memory = replace(memory, samples=history.under_another_objective(memory.samples))
     reading = read(view, memory, policy, now, fleet.telemetry_error)
     placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy)
     p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None

@@ -11,9 +11,10 @@ from goodput.domain.observed import PodCounters, PodView
 
 # Layout of PodMark.values of an engine pod.
 FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING, CARRY_LOWER, CARRY_UPPER, ABORTED = range(11)
+VALUES = 11
 # Observed so shortly after a start that a rate means nothing.
 LEAST_SECONDS = 1.0
-_ZEROS: tuple[float | None, ...] = (0.0,) * 11
+_ZEROS: tuple[float | None, ...] = (0.0,) * VALUES
 
 
 @dataclass(slots=True)
@@ -139,13 +140,13 @@ def _judge(
     late = slow = late_end = 0.0
     unknown = rebased
     if objective.ttft_seconds is not None:
-        unknown |= now.ttft_within is None
+        unknown |= now.ttft_within is None or old[TTFT_OK] is None
         late = max(0.0, growth.first - delta(now.ttft_within, old[TTFT_OK]))
     if objective.tpot_seconds is not None:
-        unknown |= now.tpot_within is None
+        unknown |= now.tpot_within is None or old[TPOT_OK] is None
         slow = _missed(ended, now.tpot_within, old[TPOT_OK])
     if objective.e2e_seconds is not None:
-        unknown |= now.e2e_within is None
+        unknown |= now.e2e_within is None or old[E2E_OK] is None
         late_end = _missed(ended, now.e2e_within, old[E2E_OK])
     if unknown:
         # Counted against another threshold, or not at all: anything between none and all was good.
@@ -175,6 +176,13 @@ def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: f
         carry_upper,
         aborted,
     )
+
+
+def without_objective(mark: PodMark) -> PodMark:
+    """`mark` without what was counted against thresholds that no longer hold."""
+    values = list(mark.values)
+    values[TTFT_OK] = values[TPOT_OK] = values[E2E_OK] = None
+    return PodMark(pod=mark.pod, scraped_at=mark.scraped_at, values=tuple(values))
 
 
 def fell(value: float | None, before: float | None) -> bool:

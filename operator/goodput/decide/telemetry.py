@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from zlib import crc32
 
-from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, lost
+from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, lost, without_objective
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
@@ -27,6 +27,7 @@ from goodput.domain.observed import (
 
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
+VALUES = 3
 # Layout of LoopMemory.pool_mark.
 PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT, WHOSE = range(6)
 
@@ -165,9 +166,9 @@ def _engine(
     objective: Objective | None,
 ) -> Sums:
     sums = Sums()
-    marks = {mark.pod: mark for mark in memory.marks}
-    alive = {pod.name: pod for pod in view.pool.pods}
     rebased = memory.objective != objective_mark(objective)
+    marks = {mark.pod: without_objective(mark) if rebased else mark for mark in memory.marks}
+    alive = {pod.name: pod for pod in view.pool.pods}
     kept: list[PodMark] = []
     in_flight = reading.in_flight
     waiting = running = squares = 0.0

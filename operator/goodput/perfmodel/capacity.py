@@ -25,6 +25,11 @@ KV_SHARE = 0.9
 # Beyond this share of its time a replica's queue has no useful average.
 BUSY_LIMIT = 0.97
 _HALVINGS = 16
+# Shares of the highest stable rate that a replica is given whatever the objective says. Nearly idle replicas wait for
+# nobody: to spread the same requests over more of them buys next to nothing. Where even an idle replica misses the
+# objective, that is so from a third of the load on.
+LEAST_SHARE = 0.1
+LEAST_SHARE_INFEASIBLE = 0.35
 _NO_TIME = 1e6
 
 
@@ -196,6 +201,7 @@ def _capacity(
     if allowed >= 1.0:
         # Nothing can be met: size for throughput instead, so that requests are at least served.
         rate, wall = 0.7 * _stable_rate(replica), Wall.TIME
+    rate = max(rate, (LEAST_SHARE if feasible else LEAST_SHARE_INFEASIBLE) * _stable_rate(replica))
     rate, wall = _bounded(replica, objective, pool, sequences_limit, rate=rate, wall=wall, stages=stages)
     at = _latency(replica, objective, rate)
     mean_prompt = lengths.input_mean
