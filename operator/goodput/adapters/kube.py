@@ -18,6 +18,7 @@ import orjson
 from goodput.adapters.kinds import Resource
 from goodput.adapters.kube_connection import Connection
 from goodput.adapters.kube_errors import KubeError, Unavailable, error_of
+from goodput.adapters.shapes import decoded_event, decoded_page
 from goodput.domain.identity import FIELD_MANAGER
 
 Object = dict[str, Any]
@@ -132,7 +133,7 @@ class KubeClient:
                 if response.status != 200:
                     raise error_of(response.status, _decoded(await response.read()), what)
                 async for line in _lines(response):
-                    event = orjson.loads(line)
+                    event = decoded_event(resource, line)
                     if event.get("type") == "ERROR":
                         status = event.get("object") or {}
                         raise error_of(int(status.get("code") or 500), status, what)
@@ -223,6 +224,7 @@ class KubeClient:
                     payload=payload,
                     content_type=content_type,
                     give_up_at=give_up_at,
+                    listed=resource if verb == "list" else None,
                 )
             except Unavailable as error:
                 # Full jitter: many Models that failed together must not come back together.
@@ -249,6 +251,7 @@ class KubeClient:
         payload: bytes | None,
         content_type: str,
         give_up_at: float,
+        listed: Resource | None = None,
     ) -> Object:
         timeout = aiohttp.ClientTimeout(total=max(0.1, give_up_at - time.monotonic()), sock_connect=10)
         headers = {"Content-Type": content_type} if payload is not None else {}
@@ -261,7 +264,7 @@ class KubeClient:
                 headers=headers,
                 timeout=timeout,
             ) as response:
-                content = _decoded(await response.read())
+                content = _decoded(await response.read(), listed)
                 if response.status < 300 and isinstance(content, dict):
                     return content
                 wait = response.headers.get("Retry-After", "")
@@ -284,8 +287,8 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _decoded(content: bytes) -> Any:
+def _decoded(content: bytes, listed: Resource | None = None) -> Any:
     try:
-        return orjson.loads(content)
+        return orjson.loads(content) if listed is None else decoded_page(listed, content)
     except orjson.JSONDecodeError:
         return content.decode(errors="replace")[:500]
