@@ -69,7 +69,7 @@ async def test_roll_out_survives_a_crash_after_each_write(bench: Bench) -> None:
     sweep = Sweep(
         bench,
         "roll",
-        act=lambda namespace: bench.person.edit(namespace, MODEL, engine={"args": ["--max-num-seqs=96"]}),
+        act=lambda namespace: bench.person.edit(namespace, MODEL, engine={"args": ["--seed=7"]}),
         done=lambda objects: settled(objects, 2) and _arguments(objects),
         before=_runs(2),
         spec={"scaling": {"minReplicas": 2}},
@@ -89,7 +89,7 @@ async def test_roll_out_survives_a_crash_after_each_write(bench: Bench) -> None:
 def _arguments(objects: list[dict[str, Any]]) -> bool:
     engine = next(item for item in objects if item["metadata"]["name"] == ENGINE and item["kind"] == "Deployment")
     container = engine["spec"]["template"]["spec"]["containers"][0]
-    return "--max-num-seqs=96" in (*container.get("command", ()), *container.get("args", ()))
+    return "--seed=7" in (*container.get("command", ()), *container.get("args", ()))
 
 
 async def test_scale_down_survives_a_crash_after_each_write(bench: Bench) -> None:
