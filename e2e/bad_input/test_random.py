@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,13 +15,16 @@ from bad_input.strict import assert_unshaken
 from fleets import LLAMA, Fleet, slo
 from goodput.api.kinds import KINDS
 from goodput.api.schema import Kind
+from goodput_world.waiting import wait_for
 from goodput_world.world import World
 from schema_objects import objects
 
-COUNTS = {"Model": 300, "SLO": 100, "GPUType": 100}
+COUNTS = {"Model": 200, "SLO": 150, "GPUType": 150}
 NAMESPACE = "made-up"
 _AT_ONCE = 8
 _TOLD_SECONDS = 60.0
+# Each look lists some hundred objects.
+_LOOK_SECONDS = 2.0
 
 
 def _examples(kind: Kind, count: int) -> list[dict[str, Any]]:
@@ -66,6 +70,10 @@ def _create(world: World, kind: Kind, raw: dict[str, Any]) -> int:
     return int(response.status)
 
 
+async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    await wait_for(condition, what=what, timeout_seconds=_TOLD_SECONDS, poll_seconds=_LOOK_SECONDS)
+
+
 async def test_nothing_that_the_schema_admits_shakes_the_operator(strict: World, healthy: Fleet) -> None:
     """500 objects beside a healthy Model, and their deletion: each is answered by a status, nothing is unforeseen."""
     await strict.create_namespace(NAMESPACE)
@@ -108,7 +116,7 @@ async def test_nothing_that_the_schema_admits_shakes_the_operator(strict: World,
                 raise AssertionError(f"{len(untold)} of {len(found)} {kind.plural} without a status: {untold[:5]}")
         return True
 
-    await strict.wait_for(all_told, what="a status on every object", timeout_seconds=_TOLD_SECONDS)
+    await _until(all_told, "a status on every object")
     placed = await strict.list_objects("deployments", namespace=NAMESPACE, selector="goodput.dev/pool=serve")
     assert len(placed) >= 10, f"only {len(placed)} of them came as far as pods"
     await assert_unshaken(strict)
@@ -119,7 +127,7 @@ async def test_nothing_that_the_schema_admits_shakes_the_operator(strict: World,
     async def forgotten() -> bool:
         return (await strict.get("slo", "chat", namespace=NAMESPACE))["status"]["users"] == 0
 
-    await strict.wait_for(forgotten, what="an SLO that no Model uses any more", timeout_seconds=_TOLD_SECONDS)
+    await _until(forgotten, "an SLO that no Model uses any more")
     types = [raw["metadata"]["name"] for kind, raw in made if not kind.namespaced]
     await strict.kubectl("delete", "gputypes", *types, "--ignore-not-found", "--wait=false")
     await strict.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
