@@ -157,3 +157,20 @@ def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_a
     model = view(pool(pod("pod-0")), telemetry(later, requests=1030.0), objective=strict)
     figures = one(model, plan.memory, START + 20.0).figures
     assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)
+
+
+def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_good():
+    """It ran 10 of 20 requests and nobody saw its last seconds: the upper bound holds them, the lower one does not."""
+    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
+    marks = tuple(PodMark(pod=name, scraped_at=START, values=values) for name in ("pod-0", "pod-1"))
+    memory = steady(4.0, 2, marks=marks)
+    seen = {"first_tokens": 330.0, "ttft_within": 330.0, "finished": 330.0, "tpot_within": 330.0, "running": 10.0}
+    model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1060.0))
+    figures = one(model, memory, START + 20.0).figures
+    assert figures.good_lower_delta == 30.0
+    # What ran, and what came after it at 30 requests in 15 s for 10 in flight.
+    assert figures.good_upper_delta == pytest.approx(30.0 + 10.0 + 30.0)
+    # At a look without a new scrape nothing is forgotten: it is counted with the next one.
+    still = view(pool(pod("pod-0")), telemetry(counters("pod-0", START, running=10.0), requests=1000.0, at=START))
+    held = one(still, memory, START + 5.0)
+    assert {mark.pod for mark in held.memory.marks} == {"pod-0", "pod-1"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from goodput.decide.goodput import Window, bounds
 from goodput.domain.intent import Objective
@@ -34,12 +34,32 @@ class Sums:
     rejected: float = 0.0
     arrived: float = 0.0
     newest: float = 0.0
+    # (requests in flight at the last scrape, seconds since) of each pod that went away or started anew.
+    gone: list[tuple[float, float]] = field(default_factory=list)
 
 
 def lost(mark: PodMark) -> float:
-    """What may have finished well after the last scrape of a pod that went away."""
+    """Of what ran at the last scrape of a pod that went away, what may have finished well since."""
     values = mark.values
     return max(0.0, (values[RUNNING] or 0.0) + (values[WAITING] or 0.0) - (values[CARRY_UPPER] or 0.0))
+
+
+def unseen(sums: Sums, running: float) -> float:
+    """What may have come and finished well between the last scrape of a pod and its end, by Little's law.
+
+    Each request in flight is followed by others at the rate at which those of the fleet (`running` now) finish: a pod
+    that has drained has few in flight and little unseen, one that crashed at full load has much.
+    """
+    if not sums.gone or running <= 0.0 or sums.seconds <= 0.0:
+        return 0.0
+    rate = sums.finished * sums.pods / (sums.seconds * running)
+    return rate * sum(in_flight * seconds for in_flight, seconds in sums.gone)
+
+
+def vanished(sums: Sums, mark: PodMark, at: float) -> None:
+    """Count what a pod may have finished after its last scrape, until `at`."""
+    sums.upper += lost(mark)
+    sums.gone.append((mark.values[RUNNING] or 0.0, max(0.0, at - mark.scraped_at)))
 
 
 def count_pod(
@@ -69,7 +89,7 @@ def count_pod(
         carry_lower, carry_upper, aborted_before = old[CARRY_LOWER] or 0.0, old[CARRY_UPPER] or 0.0, old[ABORTED] or 0.0
         if fell(first, old[FIRST]) or fell(finished, old[FINISHED]):
             # The engine restarted: what was in flight may have finished well before it, unseen.
-            sums.upper += lost(mark)
+            vanished(sums, mark, now.scraped_at)
             old, carry_lower, carry_upper, aborted_before = _ZEROS, 0.0, 0.0, 0.0
             rebased = False
     scraped_at = now.scraped_at

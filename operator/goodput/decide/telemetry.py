@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from zlib import crc32
 
-from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, lost, without_objective
+from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, unseen, vanished, without_objective
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
@@ -83,7 +83,9 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         invalid = _invalid(pool, telemetry.router)
         if invalid:
             return _fail(reading, ConditionReason.METRICS_INVALID, invalid)
-    sums = _engine(reading, view, pool, memory, objective) if pool is not None else Sums()
+    sums = (
+        _engine(reading, view, pool, memory, objective, longest=policy.scrape_seconds) if pool is not None else Sums()
+    )
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
     if view.intent.routing is RoutingMode.NONE:
         offered, failed = sums.arrived, sums.rejected
@@ -164,8 +166,12 @@ def _engine(
     pool: PoolTelemetry,
     memory: LoopMemory,
     objective: Objective | None,
+    *,
+    longest: float,
 ) -> Sums:
+    """Count every engine pod; one that went away is believed to have served `longest` seconds unseen at most."""
     sums = Sums()
+    ended = max((pod.scraped_at for pod in pool.pods), default=0.0)
     rebased = memory.objective != objective_mark(objective)
     marks = {mark.pod: without_objective(mark) if rebased else mark for mark in memory.marks}
     alive = {pod.name: pod for pod in view.pool.pods}
@@ -189,10 +195,7 @@ def _engine(
         if mark is None and silent:
             continue
         if mark is not None and (silent or counters.scraped_at <= mark.scraped_at):
-            if pod is not None:
-                kept.append(mark)
-            else:
-                sums.upper += lost(mark)
+            marks[name] = mark
             continue
         new = count_pod(
             sums,
@@ -207,13 +210,15 @@ def _engine(
         if pod is not None:
             kept.append(new)
         else:
-            sums.upper += lost(new)
+            vanished(sums, new, ended)
     for name, mark in marks.items():
-        if name in alive:
+        if name in alive or not sums.pods:
             kept.append(mark)
         else:
-            # It went away: what was in flight at its last scrape may have finished well, unseen.
-            sums.upper += lost(mark)
+            # It went away: what was in flight at its last scrape may have finished well, unseen. (Told with the next
+            # scrape of another pod: that one shows how fast requests finish.)
+            vanished(sums, mark, min(ended, mark.scraped_at + longest))
+    sums.upper += unseen(sums, running)
     kept.sort(key=lambda mark: mark.pod)
     reading.marks = tuple(kept)
     reading.waiting = waiting
