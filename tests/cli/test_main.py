@@ -61,6 +61,21 @@ def test_renders_as_json_and_as_a_table() -> None:
         pytest.param(EXAMPLE.replace("l40s", "l41s"), "spec.gpuTypes: l41s", id="unknown GPU type"),
         pytest.param(EXAMPLE.replace("meta-llama/Llama-3.1-8B-Instruct", "a/b"), "config.json", id="unknown model"),
         pytest.param(EXAMPLE.replace("500ms", "0s"), "ttft", id="wrong unit"),
+        pytest.param("kind: Model\nmetadata: null", "metadata.name", id="metadata that is nothing"),
+        pytest.param("kind: [Model]\nmetadata: {name: x}", "without kind", id="a kind that is a list"),
+        pytest.param("kind: Model\nmetadata: {name: [x]}", "metadata.name", id="a name that is a list"),
+        pytest.param("kind: List\nitems: 5", "List without items", id="a List of nothing"),
+        pytest.param("kind: List\nitems: [5]", "without kind", id="a List of a number"),
+        pytest.param("- 1", "without kind", id="no object"),
+        pytest.param("2026-13-01: x", "not YAML", id="a date that is none"),
+        pytest.param("kind: Model\napiVersion: a/v1\nmetadata: {name: x}", "goodput.dev/v1alpha1", id="other group"),
+        pytest.param(EXAMPLE.replace("gpuTypes", "gpuType"), 'unknown field "spec.gpuType"', id="a typing error"),
+        pytest.param(
+            EXAMPLE.replace("[l40s]", "[l40s], template: {volumes: [{name: x, hostPath: {path: /}}]}"),
+            'unknown field "spec.template.volumes[0].hostPath"',
+            id="what the template has no room for",
+        ),
+        pytest.param(EXAMPLE + "---" + EXAMPLE.split("---")[1], "llama-8b is there twice", id="twice the same"),
     ],
 )
 def test_wrong_files_name_the_field(text: str, want: str) -> None:
@@ -69,6 +84,41 @@ def test_wrong_files_name_the_field(text: str, want: str) -> None:
     assert result.exit_code == 1
     assert want in result.output
     assert "Traceback" not in result.output
+
+
+def test_renders_what_kubectl_get_printed() -> None:
+    """A List with everything that the API server added to its objects is as good as the files it came from."""
+    objects = list(yaml.safe_load_all(EXAMPLE))
+    for index, item in enumerate(objects):
+        item["metadata"] |= {"uid": f"u{index}", "resourceVersion": "opaque", "generation": 7, "namespace": "team"}
+    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": objects}
+    result = invoke("render", "-f", "-", stdin=yaml.safe_dump(listed))
+    assert result.exit_code == 0, result.output
+    assert {item["metadata"]["namespace"] for item in yaml.safe_load_all(result.output)} == {"team"}
+
+
+def test_a_file_of_other_bytes_is_not_yaml(tmp_path: Path) -> None:
+    """Neither is what is no text at all."""
+    file = tmp_path / "garbage.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    result = invoke("render", "-f", str(file))
+    assert (result.exit_code, "garbage.yaml is not YAML" in result.output) == (1, True), result.output
+
+
+@pytest.mark.parametrize("content", ["a: [", "hello", "", "[1]", "clusters: 5", "apiVersion: v1\nkind: Config"])
+@pytest.mark.parametrize("command", [("top",), ("explain", "llama")])
+def test_a_kubeconfig_that_is_none_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str, command: tuple[str, ...]
+) -> None:
+    """One line of advice, whatever the file holds."""
+    file = tmp_path / "config"
+    file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    result = invoke(*command)
+    assert result.exit_code == 1, repr(result.exception)
+    assert "no cluster is configured" in result.output
+    assert "set KUBECONFIG" in result.output
 
 
 def test_version_and_completion() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import yaml
 from kubernetes import config
 from kubernetes.client import Configuration
 
@@ -107,14 +108,18 @@ def load_configuration(context: str | None = None) -> Configuration:
     """Configuration of the environment: KUBECONFIG or ~/.kube/config, else the pod's service account.
 
     Raises:
-        kubernetes.config.ConfigException: there is neither.
+        kubernetes.config.ConfigException: there is neither, or it cannot be read.
     """
     configuration = Configuration()
     default = Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
-    if os.environ.get("KUBECONFIG") or default.exists() or context is not None:
-        config.load_kube_config(client_configuration=configuration, context=context)
-    else:
-        config.load_incluster_config(client_configuration=configuration)
+    try:
+        if os.environ.get("KUBECONFIG") or default.exists() or context is not None:
+            config.load_kube_config(client_configuration=configuration, context=context)
+        else:
+            config.load_incluster_config(client_configuration=configuration)
+    except (OSError, TypeError, ValueError, AttributeError, KeyError, yaml.YAMLError) as error:
+        # What the library makes of files that are no kubeconfig, with tokens and keys left unsaid.
+        raise config.ConfigException(f"the kubeconfig cannot be read ({type(error).__name__})") from error
     return configuration
 
 

@@ -135,7 +135,8 @@ def render(
 
     The files also hold the SLOs they name, and GPUTypes that the built-in catalogue lacks.
     """
-    from goodput.cli.render import read_documents, rendered
+    from goodput.cli.documents import read_documents
+    from goodput.cli.render import rendered
 
     settings = Settings(prometheus_url="", engine_image=engine_image, router_image=router_image)
     objects = rendered(read_documents(files), namespace, settings, replicas)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
-import yaml
 
 from goodput.api import SLO, GPUType, Model
 from goodput.decide import Policy, decide
@@ -29,28 +27,6 @@ OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
 PLENTY_OF_NODES = 1000
 
 
-def read_documents(files: Iterable[TextIO]) -> list[dict[str, Any]]:
-    """All YAML documents of the files.
-
-    Raises:
-        click.ClickException: one cannot be read.
-    """
-    documents: list[dict[str, Any]] = []
-    for file in files:
-        name = Path(getattr(file, "name", "standard input")).name
-        try:
-            loaded = list(yaml.safe_load_all(file))
-        except yaml.YAMLError as error:
-            raise click.ClickException(f"{name} is not YAML: {error}") from error
-        for document in loaded:
-            if document is None:
-                continue
-            if not isinstance(document, dict) or "kind" not in document or "name" not in document.get("metadata", {}):
-                raise click.ClickException(f"{name} has a document without kind or metadata.name")
-            documents += document.get("items", [document]) if document["kind"] == "List" else [document]
-    return documents
-
-
 def rendered(
     documents: Iterable[dict[str, Any]], namespace: str, settings: Settings, replicas: int | None
 ) -> list[KubeObject]:
@@ -62,8 +38,10 @@ def rendered(
     kinds: dict[str, Kept[Any]] = {"Model": Kept(Model), "SLO": Kept(SLO), "GPUType": Kept(GPUType)}
     config_maps: dict[Key, Mapping[str, str]] = {}
     for document in documents:
-        metadata: dict[str, Any] = {"namespace": namespace, "uid": OFFLINE_UID, "generation": 1, "resourceVersion": "1"}
-        metadata |= document["metadata"]
+        # A file may come from a cluster: what the API server wrote there is not taken over.
+        ours = {"uid": OFFLINE_UID, "generation": 1, "resourceVersion": "1", "creationTimestamp": ""}
+        ours |= {"namespace": document["metadata"].get("namespace") or namespace, "deletionTimestamp": ""}
+        metadata: dict[str, Any] = {**document["metadata"], **ours}
         if document["kind"] == "GPUType":
             metadata.pop("namespace")
         if document["kind"] == "ConfigMap":

@@ -64,7 +64,7 @@ def namespace_of(target: Target) -> str:
 
     try:
         contexts, active = list_kube_config_contexts()
-    except (ConfigException, OSError, yaml.YAMLError):
+    except (ConfigException, OSError, TypeError, yaml.YAMLError):
         return "default"
     chosen = next((c for c in contexts if c["name"] == target.context), active) if target.context else active
     return str((chosen or {}).get("context", {}).get("namespace") or "default")
