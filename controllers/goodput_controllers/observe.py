@@ -39,6 +39,9 @@ class Observer:
     settings: Settings
     # Problems that writing found, by Model; they are part of what is known of it.
     apply_problems: dict[Key, tuple[Problem, ...]] = field(default_factory=dict)
+    # What was read last, with everything that it was read from: most passes find nothing new for most Models and pods.
+    _intents: dict[Key, tuple[tuple[object, ...], ModelIntent | None]] = field(default_factory=dict)
+    _views: dict[Key, tuple[OwnPod, bool, PodView]] = field(default_factory=dict)
 
     def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
         """Every Model that was ever valid."""
@@ -46,22 +49,28 @@ class Observer:
         deleted = frozenset(key.name for key in self.world.gpu_types.deleted_keys())
         type_names = frozenset(gpu.name for gpu in types)
         found: dict[Key, ModelIntent] = {}
+        known: dict[Key, tuple[tuple[object, ...], ModelIntent | None]] = {}
         for entry in self.world.models.entries():
-            intent = intent_of(
-                entry,
-                Surroundings(
-                    settings=self.settings,
-                    slo=self._slo(entry),
-                    gpu_types=type_names,
-                    served_names=served_names.get(entry.key.namespace, {}),
-                    config_map_text=self.config_maps.text,
-                    pods=tuple(self.world.pods_of(entry.key)),
-                    deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
-                    apply_problems=self.apply_problems.get(entry.key, ()),
-                ),
+            around = Surroundings(
+                settings=self.settings,
+                slo=self._slo(entry),
+                gpu_types=type_names,
+                served_names=served_names.get(entry.key.namespace, {}),
+                config_map_text=self.config_maps.text,
+                pods=tuple(pod for pod in self.world.pods_of(entry.key) if pod.trouble),
+                deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
+                apply_problems=self.apply_problems.get(entry.key, ()),
             )
+            read_from = _read_from(entry, around)
+            before = self._intents.get(entry.key)
+            if before is not None and before[0] == read_from and not _reads_config_map(entry):
+                intent = before[1]
+            else:
+                intent = intent_of(entry, around)
+            known[entry.key] = read_from, intent
             if intent is not None:
                 found[entry.key] = intent
+        self._intents = known
         return found
 
     def gpu_types(self) -> tuple[GpuType, ...]:
@@ -123,6 +132,9 @@ class Observer:
     ) -> Snapshot:
         """Everything that a decision may look at."""
         models = tuple(self._view(intent, reading, now) for _, intent in sorted(intents.items()))
+        if len(self._views) > 2 * len(self.cluster.pods):
+            # Mostly pods that are gone.
+            self._views.clear()
         error = "Prometheus was not asked yet" if reading is None else reading.error
         return Snapshot(models=models, gpu_types=types, supply=supply, telemetry_error=error)
 
@@ -160,7 +172,11 @@ class Observer:
 
     def _pod(self, pod: OwnPod) -> PodView:
         node = self.cluster.nodes.get(Key("", pod.node)) if pod.node else None
-        return PodView(
+        lost = bool(pod.node) and (node is None or not node.ready or node.cordoned)
+        known = self._views.get(pod.key)
+        if known is not None and known[0] is pod and known[1] == lost:
+            return known[2]
+        view = PodView(
             name=pod.key.name,
             uid=pod.uid,
             pool=pod.pool,
@@ -173,8 +189,10 @@ class Observer:
             trouble=pod.trouble,
             trouble_message=pod.trouble_message,
             deletion_cost=pod.deletion_cost,
-            node_lost=bool(pod.node) and (node is None or not node.ready or node.cordoned),
+            node_lost=lost,
         )
+        self._views[pod.key] = pod, lost, view
+        return view
 
     def _foreign_scaler(self, key: Key, record: DeploymentRecord, now: float) -> str:
         scaler = self.cluster.scaler_of(key)
@@ -207,6 +225,26 @@ class Observer:
             if entry.value is not None:
                 holders.setdefault(entry.key.namespace, {}).setdefault(entry.value.served_name, entry.key)
         return holders
+
+
+def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:
+    """Everything that an intent depends on, but texts of ConfigMaps; entries are replaced when they change."""
+    slo = around.slo
+    return (
+        (entry.uid, entry.version, entry.generation, str(entry.error)),
+        None if slo is None else (slo.uid, slo.version, slo.deleted, str(slo.error)),
+        around.gpu_types,
+        around.served_names.get(entry.value.served_name) if entry.value is not None else None,
+        around.pods,
+        around.deleted_gpu_type,
+        around.apply_problems,
+    )
+
+
+def _reads_config_map(entry: Entry[Model]) -> bool:
+    model = entry.value
+    architecture = model.spec.architecture if model is not None else None
+    return architecture is not None and architecture.config_map_ref is not None
 
 
 def unix_now() -> float:
