@@ -35,10 +35,15 @@ def objects_of(models: list[Object], others: list[Object], gpu_type: str) -> lis
     """All objects of these Models (as the API server has them); `others` are the SLOs and GPUTypes that they name."""
     placed = [{**model, "kind": "Model", "spec": {**model["spec"], "gpuTypes": [gpu_type]}} for model in models]
     found: list[Object] = rendered([*others, *placed], "default", Settings(prometheus_url="http://prometheus"), None)
-    return [
-        {**item, "status": available(item["spec"]["replicas"])} if item["kind"] == "Deployment" else item
-        for item in found
-    ]
+    uids = {(model["metadata"]["namespace"], model["metadata"]["name"]): model["metadata"]["uid"] for model in models}
+    for item in found:
+        metadata = item["metadata"]
+        # Offline there is no Model with a uid.
+        for owner in metadata["ownerReferences"]:
+            owner["uid"] = uids[metadata["namespace"], owner["name"]]
+        if item["kind"] == "Deployment":
+            item["status"] = available(item["spec"]["replicas"])
+    return found
 
 
 def available(replicas: int) -> Object:
