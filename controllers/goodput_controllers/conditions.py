@@ -60,9 +60,9 @@ def conditions_of(plan: ModelPlan, problems: Iterable[Problem], update_available
     if found[ConditionType.STALLED].status is ConditionStatus.TRUE:
         # kstatus reads Reconciling first: a stalled Model must not look as if it were on its way.
         reconciling = found[ConditionType.RECONCILING]
-        if reconciling.reason is ConditionReason.FIRST_SEEN:
+        if reconciling.status is not ConditionStatus.FALSE:
             found[ConditionType.RECONCILING] = replace(
-                reconciling, status=ConditionStatus.FALSE, reason=ConditionReason.SETTLED
+                reconciling, status=ConditionStatus.FALSE, reason=ConditionReason.HELD_UP
             )
     if update_available is not None:
         found[ConditionType.UPDATE_AVAILABLE] = (

@@ -164,6 +164,7 @@ class Observer:
             revision=record.revision,
             rolling_out=record.rolling_out,
             foreign_scaler=self._foreign_scaler(key, record, now) or None,
+            pods_refused=record.pods_refused,
             gpu_type=placement.gpu_type if placement else "",
             tensor_parallel=placement.tensor_parallel if placement else 1,
             pipeline_parallel=placement.pipeline_parallel if placement else 1,

@@ -114,10 +114,15 @@ def _matters(before: PodRecord | None, after: PodRecord | None) -> bool:
 
 def _differs(before: OwnedObject, after: OwnedObject) -> bool:
     if isinstance(before, DeploymentRecord) and isinstance(after, DeploymentRecord):
-        return (before.content, before.rolling_out, before.ready_replicas, before.total_replicas) != (
-            after.content,
-            after.rolling_out,
-            after.ready_replicas,
-            after.total_replicas,
-        )
+        return _progress(before) != _progress(after)
     return before.content != after.content
+
+
+def _progress(record: DeploymentRecord) -> tuple[object, ...]:
+    return (
+        record.content,
+        record.rolling_out,
+        record.ready_replicas,
+        record.total_replicas,
+        record.pods_refused,
+    )

@@ -126,7 +126,7 @@ class DeploymentRecord(OwnedObject):
     total_replicas: int = 0
     generation: int = 0
     observed_generation: int = 0
-    progress_failed: bool = False
+    pods_refused: str = ""  # what the API server said when its pods were to be created (a quota, an admission)
     foreign_scaler: ForeignScaler | None = None
     revision: str = ""
     image: str = ""  # that its pods were rendered with
@@ -226,7 +226,14 @@ def deployment_record(manifest: Object) -> DeploymentRecord:
         total_replicas=int(status.get("replicas") or 0),
         generation=int(metadata.get("generation") or 0),
         observed_generation=int(status.get("observedGeneration") or 0),
-        progress_failed=any(c["type"] == "Progressing" and c["status"] == "False" for c in conditions),
+        pods_refused=next(
+            (
+                str(c.get("message") or c.get("reason") or "no reason given")
+                for c in conditions
+                if c["type"] == "ReplicaFailure" and c["status"] == "True"
+            ),
+            "",
+        ),
         foreign_scaler=_foreign_scaler(metadata.get("managedFields") or ()),
         revision=_template_revision(manifest),
         image=annotations_of(manifest).get(ANNOTATION_IMAGE) or "",

@@ -131,6 +131,10 @@ def _stalled(findings: Findings) -> Condition:
             message = f"the new revision does not get ready, old pods serve on: {message}"
             reason = ConditionReason.ROLLOUT_BLOCKED
         return Condition(kind, _TRUE, reason, message)
+    for pool in (view.pool, view.router):
+        if pool.pods_refused:
+            message = f"pods of pool {pool.name} are refused: {pool.pods_refused[:500]}"
+            return Condition(kind, _TRUE, ConditionReason.PODS_REFUSED, message)
     return Condition(kind, _FALSE, ConditionReason.NOT_STALLED, "nothing stands in the way")
 
 

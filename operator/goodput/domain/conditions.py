@@ -41,6 +41,7 @@ class ConditionReason(StrEnum):
     ROLLING_OUT = "RollingOut"  # pods of a new revision replace those of the old one
     SCALING = "Scaling"  # replicas differ from what was decided
     SETTLED = "Settled"  # what was decided is what runs
+    HELD_UP = "HeldUp"  # what was decided does not run yet, and Stalled says what stands in the way
     # Stalled
     INVALID_SPEC = "InvalidSpec"  # a field has a value the schema could not refuse; the message names it
     SLO_NOT_FOUND = "SLONotFound"
@@ -57,6 +58,7 @@ class ConditionReason(StrEnum):
     NAME_CONFLICT = "NameConflict"  # an object of a name that we need exists and is not ours
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"
+    PODS_REFUSED = "PodsRefused"  # the API server takes no pods of this Model: a quota, or an admission policy
     API_REFUSED = "APIRefused"  # the API server refused a write; the message is its own
     INTERNAL_ERROR = "InternalError"  # a fault of the operator itself; its log has the whole story
     CRD_OUTDATED = "CRDOutdated"  # the CRDs are older than the operator

@@ -51,6 +51,7 @@ class PoolView:
     revision: str = ""
     rolling_out: bool = False
     foreign_scaler: str | None = None  # field manager or object that also writes .spec.replicas
+    pods_refused: str = ""  # what the API server said when pods were to be created; empty: it took them
     gpu_type: str = ""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -79,6 +80,8 @@ class PodCounters:
     running: float | None = None
     waiting: float | None = None
     rejected: float | None = None  # admission rejections, cumulative
+    # Cumulative count of requests between the edges next to thresholds that are no edge: on either side of them.
+    unsure: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,6 @@ class PoolTelemetry:
     itl_sum_seconds: float | None = None  # inter-token latency: sum and count
     itl_count: float | None = None
     request_seconds_p95: float | None = None  # p95 of end-to-end time over the last 10 minutes
-    threshold_error: float = 0.0  # share by which an interpolated edge may be off; 0: the edge is exported exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
