@@ -129,7 +129,7 @@ async def test_interpolates_where_the_threshold_is_no_edge(store: Store) -> None
     pool = reading.models[Key("a", "m")].pool
     assert pool is not None
     assert pool.pods[0].ttft_within == pytest.approx(50 + 50 * (0.25 / 0.75))
-    assert pool.threshold_error == pytest.approx(50 / 200)
+    assert pool.pods[0].unsure == 50.0
 
 
 async def test_series_without_our_labels_are_recognised(store: Store) -> None:

@@ -54,7 +54,7 @@ def test_counters_of_a_pod() -> None:
     (pod,) = telemetry.pool.pods
     assert (pod.scraped_at, pod.first_tokens, pod.ttft_within, pod.finished) == (100.0, 50.0, 45.0, 40.0)
     assert (pod.tpot_within, pod.e2e_within, pod.running, pod.waiting, pod.rejected) == (39.0, None, 3.0, 1.0, 2.0)
-    assert telemetry.pool.threshold_error == 0.0
+    assert pod.unsure == 0.0
 
 
 def test_absent_is_not_zero() -> None:
@@ -120,15 +120,15 @@ def test_interpolation(edges: dict[float, float], total: float, want: tuple[floa
     assert got == (None if want is None else pytest.approx(want))
 
 
-def test_threshold_error_is_a_share_of_all_requests() -> None:
-    """An SLO between edges is served by interpolation, and its error is told as a share."""
+def test_requests_between_edges_are_counted_as_unsure() -> None:
+    """An SLO between edges is served by interpolation, and how many may be on either side is told."""
     found = tables("p1")
     found.within[Quantity.TTFT_WITHIN] = {("team", "p1"): {0.4: 40.0, 0.6: 48.0}}
     assert missing_edges([wanted("p1")], found) == {Quantity.TTFT_WITHIN: frozenset({0.5})}
     pool = model_telemetry(wanted("p1"), found).pool
     assert pool is not None
     assert pool.pods[0].ttft_within == pytest.approx(44.0)
-    assert pool.threshold_error == pytest.approx(8.0 / 90.0)
+    assert pool.pods[0].unsure == 8.0
 
 
 def test_the_router_counts_each_request_once() -> None:

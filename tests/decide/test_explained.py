@@ -148,7 +148,7 @@ def test_misses_of_the_old_objective_do_not_act_on_the_new_one():
 
 def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_across_it():
     """Its mark counts against the old threshold: 30 requests end, anything between none and all of them was good."""
-    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     memory = steady(2.0, 1, marks=(PodMark(pod="pod-0", scraped_at=START, values=values),))
     strict = replace(CHAT, ttft_seconds=0.1)
     still = counters("pod-0", START, first_tokens=300.0, ttft_within=10.0, finished=300.0, tpot_within=300.0)
@@ -161,7 +161,7 @@ def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_a
 
 def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_good():
     """It ran 10 of 20 requests and nobody saw its last seconds: the upper bound holds them, the lower one does not."""
-    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0)
+    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0)
     marks = tuple(PodMark(pod=name, scraped_at=START, values=values) for name in ("pod-0", "pod-1"))
     memory = steady(4.0, 2, marks=marks)
     seen = {"first_tokens": 330.0, "ttft_within": 330.0, "finished": 330.0, "tpot_within": 330.0, "running": 10.0}
@@ -174,3 +174,13 @@ def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_g
     still = view(pool(pod("pod-0")), telemetry(counters("pod-0", START, running=10.0), requests=1000.0, at=START))
     held = one(still, memory, START + 5.0)
     assert {mark.pod for mark in held.memory.marks} == {"pod-0", "pod-1"}
+
+
+def test_requests_between_two_edges_of_a_histogram_may_be_on_either_side():
+    """A threshold that is no edge: long calm, then 20 of 30 requests fall between its neighbours."""
+    values = (3000.0, 3000.0, 3000.0, 3000.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0)
+    memory = steady(2.0, 1, marks=(PodMark(pod="pod-0", scraped_at=START, values=values),))
+    seen = {"first_tokens": 3030.0, "ttft_within": 3020.0, "finished": 3030.0, "tpot_within": 3030.0, "unsure": 30.0}
+    model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1030.0))
+    figures = one(model, memory, START + 20.0).figures
+    assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)

@@ -27,7 +27,7 @@ memories = st.builds(
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     samples=st.lists(samples, max_size=4).map(tuple),
-    marks=st.lists(marks_of(11), max_size=4).map(tuple),
+    marks=st.lists(marks_of(12), max_size=4).map(tuple),
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),

@@ -348,7 +348,7 @@ def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
 
 def test_without_a_router_demand_is_a_named_lower_bound():
     """First tokens, growth of the queue and rejections stand in for arrivals."""
-    memory = steady(0.0, 1, samples=(), marks=(PodMark(pod="pod-0", scraped_at=START - 15.0, values=(0.0,) * 11),))
+    memory = steady(0.0, 1, samples=(), marks=(PodMark(pod="pod-0", scraped_at=START - 15.0, values=(0.0,) * 12),))
     busy = counters("pod-0", START, first_tokens=30.0, ttft_within=30.0, waiting=12.0, rejected=3.0)
     model = view(pool(pod("pod-0")), telemetry(busy, requests=None), routing=RoutingMode.NONE)
     plan = one(model, memory)

@@ -230,7 +230,6 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
         )
     )
     counters: list[PodCounters] = []
-    uncertain = counted = 0.0
     for pod in wanted.pods:
         key = (namespace, pod)
         scraped_at = tables.scraped.get(key)
@@ -238,15 +237,14 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
             continue
         first, ended = first_tokens.get(key), finished.get(key)
         within: dict[Quantity, float] = {}
+        unsure = 0.0
         for quantity, bound, table in bounds:
             edges = table.get(key)
             total = first if quantity is Quantity.TTFT_WITHIN else ended
             found = interpolated(edges, bound, total) if edges else None
             if found is not None:
                 within[quantity] = found[0]
-                if total:
-                    uncertain += found[1]
-                    counted += total
+                unsure += found[1]
         counters.append(
             PodCounters(
                 pod=pod,
@@ -259,9 +257,10 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
                 running=running.get(key),
                 waiting=waiting.get(key),
                 rejected=rejected.get(key),
+                unsure=unsure,
             )
         )
-    pool = _pool(wanted, tables, tuple(counters), uncertain / counted if counted else 0.0) if counters else None
+    pool = _pool(wanted, tables, tuple(counters)) if counters else None
     unlabelled = not counters and bool(tables.unlabelled_namespaces & {namespace, ""})
     return ModelTelemetry(
         pool=pool,
@@ -271,7 +270,7 @@ def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
     )
 
 
-def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...], threshold_error: float) -> PoolTelemetry:
+def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...]) -> PoolTelemetry:
     sums = {quantity: table.get((wanted.key.namespace, wanted.key.name)) for quantity, table in tables.pools.items()}
     return PoolTelemetry(
         pods=pods,
@@ -281,7 +280,6 @@ def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...], thresho
         itl_sum_seconds=sums.get(Quantity.ITL_SUM),
         itl_count=sums.get(Quantity.ITL_COUNT),
         request_seconds_p95=tables.p95.get((wanted.key.namespace, wanted.key.name)),
-        threshold_error=threshold_error,
     )
 
 

@@ -10,8 +10,9 @@ from goodput.domain.memory import PodMark
 from goodput.domain.observed import PodCounters, PodView
 
 # Layout of PodMark.values of an engine pod.
-FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING, CARRY_LOWER, CARRY_UPPER, ABORTED = range(11)
-VALUES = 11
+FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING = range(8)
+CARRY_LOWER, CARRY_UPPER, ABORTED, UNSURE = range(8, 12)
+VALUES = 12
 # Observed so shortly after a start that a rate means nothing.
 LEAST_SECONDS = 1.0
 _ZEROS: tuple[float | None, ...] = (0.0,) * VALUES
@@ -71,7 +72,6 @@ def count_pod(
     born_at: float,
     objective: Objective | None,
     rebased: bool,
-    error: float,
 ) -> PodMark:
     """Add what one pod did since `mark` to `sums`; returns its new mark. A falling counter is a restart."""
     first, finished = now.first_tokens, now.finished
@@ -111,7 +111,7 @@ def count_pod(
         aborted = first - finished - running
     if (
         objective is not None
-        and not (rebased or carry_lower or carry_upper or error)
+        and not (rebased or carry_lower or carry_upper or now.unsure)
         and (objective.ttft_seconds is None or delta(now.ttft_within, old[TTFT_OK]) == got_first)
         and (objective.tpot_seconds is None or delta(now.tpot_within, old[TPOT_OK]) == ended)
         and (objective.e2e_seconds is None or delta(now.e2e_within, old[E2E_OK]) == ended)
@@ -126,7 +126,7 @@ def count_pod(
         return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, 0.0, 0.0, aborted))
     growth = _Growth(got_first, ended, running + waiting, aborted, max(0.0, aborted - aborted_before))
     carry_lower, carry_upper = _judge(
-        sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased, error=error
+        sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased
     )
     return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, carry_lower, carry_upper, aborted))
 
@@ -151,7 +151,6 @@ def _judge(
     carry: tuple[float, float],
     objective: Objective | None,
     rebased: bool,
-    error: float,
 ) -> tuple[float, float]:
     """Add what was good at least and at most to `sums`; returns the late first tokens that are still to be charged."""
     if objective is None:
@@ -176,7 +175,8 @@ def _judge(
     sums.ttft_misses += late
     sums.tpot_misses += slow
     sums.e2e_misses += late_end
-    slack = error * ended
+    # Those between two edges may all lie on the one side of the threshold or on the other.
+    slack = delta(now.unsure, old[UNSURE])
     sums.lower += max(0.0, result.lower - slack)
     sums.upper += min(ended, result.upper + slack)
     return result.carry_lower, result.carry_upper
@@ -195,6 +195,7 @@ def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: f
         carry_lower,
         carry_upper,
         aborted,
+        now.unsure,
     )
 
 

@@ -146,6 +146,7 @@ def _invalid(pool: PoolTelemetry, router: RouterTelemetry | None) -> str:
             pod.running or 0.0,
             pod.waiting or 0.0,
             pod.rejected or 0.0,
+            pod.unsure,
         )
         if not isfinite(sum(values)):
             return f"a counter of pod {pod.pod} is not a number"
@@ -205,7 +206,6 @@ def _engine(
             born_at=memory.born_at,
             objective=objective,
             rebased=rebased,
-            error=pool.threshold_error,
         )
         if pod is not None:
             kept.append(new)
