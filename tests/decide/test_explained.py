@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.decide.builders import CHAT, START, counters, gpu, one, pod, pool, telemetry, view
+from tests.decide.builders import CHAT, GPUS, KEY, START, counters, gpu, one, pod, pool, snapshot, telemetry, view
 from tests.decide.test_replicas import condition, loaded, replicas, steady
 
+from goodput.decide import Policy, decide
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
@@ -184,3 +185,13 @@ def test_requests_between_two_edges_of_a_histogram_may_be_on_either_side():
     model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1030.0))
     figures = one(model, memory, START + 20.0).figures
     assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)
+
+
+def test_a_cost_limit_without_a_price_is_told_not_passed_over():
+    """maxCostPerHour on a GPU type whose price nobody set: the condition says that it limits nothing."""
+    model = loaded(3.0, 1, max_cost_per_hour=2.0)
+    free = tuple(replace(each, price_per_hour=None) for each in GPUS)
+    plan = decide(snapshot(model, types=free), {KEY: steady(3.0, 1)}, Policy(), START).models[0]
+    placed = next(each for each in plan.conditions if each.type is ConditionType.PLACED)
+    assert placed.reason is ConditionReason.PRICE_UNKNOWN
+    assert "spec.scaling.maxCostPerHour limits nothing" in placed.message

@@ -227,6 +227,8 @@ def _placed(findings: Findings) -> Condition:
     price = placed.placement.price_per_hour
     if price is None:
         message = f"{where}; its price is unknown: set GPUType.spec.pricePerHour"
+        if findings.view.intent.max_cost_per_hour is not None:
+            message += ", until then spec.scaling.maxCostPerHour limits nothing"
         return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, message)
     if placed.reason is ConditionReason.PRICE_UNKNOWN:
         return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}; {placed.message}")

@@ -368,14 +368,16 @@ def _freshness(
     missing: list[str] = []
     stale: list[str] = []
     scraped = {pod.pod: pod for pod in telemetry.pool.pods} if telemetry.pool is not None else {}
-    marked = {mark.pod: mark.scraped_at for mark in reading.marks}
+    marked: dict[str, float] | None = None
     for pod in measurable:
         counters = scraped.get(pod.name)
         if counters is not None and not _complete(counters, view.intent.objective):
             missing.append(pod.name)
             continue
         # A pod that missed a scrape or two is known as of the one before.
-        known = counters.scraped_at if counters is not None else marked.get(pod.name)
+        if counters is None and marked is None:
+            marked = {mark.pod: mark.scraped_at for mark in reading.marks}
+        known = counters.scraped_at if counters is not None else (marked or {}).get(pod.name)
         if known is None:
             missing.append(pod.name)
         elif known < oldest:
