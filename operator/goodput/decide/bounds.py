@@ -70,7 +70,8 @@ def bound(
     *,
     policy: Policy,
 ) -> Bounded:
-    """`wanted` within every limit. Never below minReplicas; limits on count, cost and GPUs beat the SLO.
+    """`wanted` within every limit: the author's caps and free GPUs beat the SLO, minReplicas beats those, and what the
+    administrator grants a namespace beats all: else an author could write any number.
 
     GPUs that are missing never lower what is asked for already: its Pending pods are reported instead.
     """
@@ -78,7 +79,7 @@ def bound(
     if wanted < intent.min_replicas:
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"spec.scaling.minReplicas is {intent.min_replicas}")
     cap = ""
-    for limit, clamp, message in _limits(intent, placement, pool, shared, policy):
+    for limit, clamp, message in _limits(intent, placement, pool, shared):
         if result.replicas > limit:
             result = Bounded(limit, clamp, f"{message}, {wanted - limit} fewer than wanted")
             cap = message if clamp is Clamp.MAX_COST else ""
@@ -87,52 +88,27 @@ def bound(
         least = f"spec.scaling.minReplicas is {intent.min_replicas}"
         overruled = f"{cap}, but {least}, which stands: raise the one or lower the other" if cap else ""
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, least, overruled)
+    for limit, clamp, message in _grants(intent, placement, pool, shared, policy):
+        if result.replicas > limit:
+            result = Bounded(limit, clamp, f"{message}, {max(wanted, intent.min_replicas) - limit} fewer than wanted")
     return result
 
 
-def _limits(
-    intent: ModelIntent,
-    placement: Placement,
-    pool: PoolView,
-    shared: Shared,
-    policy: Policy,
-) -> list[tuple[int, Clamp, str]]:
+def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared) -> list[tuple[int, Clamp, str]]:
+    """The author's caps, and the GPUs that are free."""
     gpus = placement.gpus
-    namespace = intent.key.namespace
-    own_gpus, own_cost = _held(pool, shared.types)
     limits: list[tuple[int, Clamp, str]] = []
     if intent.max_replicas is not None:
         limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"spec.scaling.maxReplicas is {intent.max_replicas}"))
     price = placement.price_per_hour
-    if price:
-        if intent.max_cost_per_hour is not None:
-            affordable = int(intent.max_cost_per_hour / price + 1e-9)
-            limits.append(
-                (
-                    affordable,
-                    Clamp.MAX_COST,
-                    f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
-                    f" at {price:.2f} $/h",
-                )
-            )
-        if policy.max_cost_per_hour_per_namespace is not None:
-            left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
-            affordable = max(0, int(left / price + 1e-9))
-            limits.append(
-                (
-                    affordable,
-                    Clamp.MAX_COST,
-                    f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h,"
-                    f" {max(0.0, left):.2f} $ of it are left for {affordable} replicas",
-                )
-            )
-    if policy.max_gpus_per_namespace is not None:
-        left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
+    if price and intent.max_cost_per_hour is not None:
+        affordable = int(intent.max_cost_per_hour / price + 1e-9)
         limits.append(
             (
-                left_gpus // gpus,
-                Clamp.GPUS,
-                f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
+                affordable,
+                Clamp.MAX_COST,
+                f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
+                f" at {price:.2f} $/h",
             )
         )
     free = shared.free.get(placement.gpu_type)
@@ -147,6 +123,37 @@ def _limits(
             )
         )
     return limits
+
+
+def _grants(
+    intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, policy: Policy
+) -> list[tuple[int, Clamp, str]]:
+    """What the administrator grants the namespace, less what its other Models hold."""
+    namespace = intent.key.namespace
+    own_gpus, own_cost = _held(pool, shared.types)
+    price = placement.price_per_hour
+    grants: list[tuple[int, Clamp, str]] = []
+    if price and policy.max_cost_per_hour_per_namespace is not None:
+        left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
+        affordable = max(0, int(left / price + 1e-9))
+        grants.append(
+            (
+                affordable,
+                Clamp.MAX_COST,
+                f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h,"
+                f" {max(0.0, left):.2f} $ of it are left for {affordable} replicas",
+            )
+        )
+    if policy.max_gpus_per_namespace is not None:
+        left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
+        grants.append(
+            (
+                left_gpus // placement.gpus,
+                Clamp.GPUS,
+                f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
+            )
+        )
+    return grants
 
 
 def take(
