@@ -113,6 +113,8 @@ class Applier:
         intent = render.intent
         engine = Key(intent.key.namespace, names.engine(intent.key.name))
         before = self._mine(DEPLOYMENTS, engine, intent.uid)
+        if before is None:
+            await self._still_there(intent)
         existing = {
             ("Deployment", name): record.manifest()
             for name in (names.engine(intent.key.name), names.router(intent.key.name))
@@ -144,6 +146,18 @@ class Applier:
         else:
             self._settled.pop(intent.key, None)
         return Outcome(written, rendered.update_available, render.replicas if scales else None)
+
+    async def _still_there(self, intent: ModelIntent) -> None:
+        """Raise Conflict if the Model is gone: a deletion between our list and kopf's is told by no event."""
+        key = intent.key
+        try:
+            found = await self.api.get(MODELS, key.namespace, key.name)
+        except NotFound:
+            self.world.models.remove(key)
+            raise Conflict(f"Model {key} is gone") from None
+        if found["metadata"]["uid"] != intent.uid or "deletionTimestamp" in found["metadata"]:
+            self.world.models.put(found)
+            raise Conflict(f"Model {key} is another one by now, or on its way out")
 
     async def write_memory(self, intent: ModelIntent, memory: Callable[[], Object]) -> bool:
         """Write the memory of a Model if it differs from what the API server has."""

@@ -44,6 +44,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "goodput.namespacedRules" -}}
 # What users write: read. Status: written. No spec, no finalizer, no annotation of theirs is ever touched.
 - apiGroups: [goodput.dev]
+  resources: [models]
+  verbs: [get]
+- apiGroups: [goodput.dev]
   resources: [models, slos]
   verbs: [list, watch]
 - apiGroups: [goodput.dev]
