@@ -56,7 +56,7 @@ class Reconciler:
     settings: Settings
     side: SideStatus
     rollouts: Rollouts = field(default_factory=Rollouts)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MODELS_AT_ONCE))
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MODELS_AT_ONCE))
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Reconciler:
 
     async def _guarded(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         try:
-            async with self._slots:
+            async with self.slots:
                 await work
         except NotLeading:
             log.info("%s: stopped writing, leadership was lost", key)
