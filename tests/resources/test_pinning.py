@@ -189,3 +189,17 @@ def test_router_and_engine_are_pinned_apart(make_render: Make, stored: Stored) -
     second = render_model(make_render(engine=EngineInput(args=("--enforce-eager",))), stored(first))
     assert _templates(second)[ROUTER] == _templates(first)[ROUTER]
     assert _templates(second)[ENGINE] != _templates(first)[ENGINE]
+
+
+def test_a_template_too_large_to_record_is_kept_all_the_same(make_render: Make, stored: Stored) -> None:
+    """64 variables of 4 KiB are a legal Model: annotations stay within their 256 KiB, and pods do not restart."""
+    env = tuple({"name": f"V{index}", "value": "x" * 4096} for index in range(64))
+    render = make_render(engine=EngineInput(env=env))
+    first = render_model(render, {})
+    deployment = next(item for item in first.objects if object_key(item) == ENGINE)
+    annotations = deployment["metadata"]["annotations"]
+    assert sum(len(key) + len(value.encode()) for key, value in annotations.items()) < 256 * 1024
+    again = render_model(replace(render, settings=replace(render.settings, engine_image="other:1")), stored(first))
+    kept = _templates(again)[ENGINE]
+    assert compare(kept, _templates(first)[ENGINE]) is None, "the pods that run go on"
+    assert kept["metadata"]["labels"] == _templates(first)[ENGINE]["metadata"]["labels"]

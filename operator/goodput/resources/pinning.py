@@ -27,6 +27,9 @@ ANNOTATION_ROUTER_IMAGE = "goodput.dev/router-image"
 ANNOTATION_PLACEMENT = "goodput.dev/placement"
 ANNOTATION_INPUTS = "goodput.dev/template-inputs"
 ANNOTATION_TEMPLATE = "goodput.dev/template"
+# All annotations of an object together have 256 KiB. Of a larger template (values of 64 variables may be that long) the
+# one that the API server has is the record: the same with its defaults filled in.
+MAX_RECORD_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,11 @@ def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool) -> str 
     return "; ".join(changes) or None
 
 
+def _record(template: KubeObject) -> dict[str, str]:
+    text = meta.canonical_json(template)
+    return {ANNOTATION_TEMPLATE: text} if len(text.encode()) <= MAX_RECORD_BYTES else {}
+
+
 def choose(
     existing: Mapping[str, Any] | None,
     wanted: Wanted,
@@ -115,7 +123,8 @@ def choose(
         if template is not None and not (take_update and update is not None):
             ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, wanted.image_annotation, *wanted.pins}
             kept = {key: pinned[key] for key in sorted(ours) if key in pinned}
-            kept[ANNOTATION_TEMPLATE] = pinned.get(ANNOTATION_TEMPLATE) or meta.canonical_json(template)
+            record = pinned.get(ANNOTATION_TEMPLATE)
+            kept |= {ANNOTATION_TEMPLATE: record} if record else _record(template)
             return Choice(template=template, annotations=kept, kept=True, update_available=update)
     template = with_revision(render())
     annotations = {
@@ -123,6 +132,6 @@ def choose(
         ANNOTATION_INPUTS: inputs_hash,
         wanted.image_annotation: wanted.image,
         **wanted.pins,
-        ANNOTATION_TEMPLATE: meta.canonical_json(template),
+        **_record(template),
     }
     return Choice(template=template, annotations=annotations, kept=False, update_available=None)
