@@ -17,6 +17,8 @@ from goodput_world.steady import SteadyLoad, steady_state
 from goodput_world.world import World
 
 COUNTED_SECONDS = float(os.environ.get("STEADY_SECONDS", "120"))
+# Met with ease even where a busy machine slows the simulated engines: a miss would be a reason to scale.
+EASY = {"ttft": "2s", "tpot": "200ms", "attainment": "90%"}
 # Less than what the one replica carries, and more than what would be nothing to count.
 LOAD = SteadyLoad(rate_rps=1.5, warm_up_seconds=45.0, counted_seconds=COUNTED_SECONDS)
 
@@ -24,7 +26,7 @@ LOAD = SteadyLoad(rate_rps=1.5, warm_up_seconds=45.0, counted_seconds=COUNTED_SE
 @pytest_asyncio.fixture(loop_scope="session")
 async def fleet(cluster: World, namespace: str) -> AsyncIterator[Fleet]:
     """One Model that serves."""
-    await cluster.apply(slo(), namespace=namespace)
+    await cluster.apply(slo(EASY), namespace=namespace)
     fleet = Fleet(cluster, namespace, "steady")
     await fleet.apply(servedName="steady", gpuTypes=["l40s"])
     await fleet.wait_serving()
