@@ -38,6 +38,7 @@ from goodput_controllers import kopf_shell
 from goodput_controllers.applying import Applier
 from goodput_controllers.cluster import Cluster
 from goodput_controllers.config_maps import ConfigMapCache
+from goodput_controllers.crds import compare_crds
 from goodput_controllers.loop import Decide, FleetLoop
 from goodput_controllers.memories import Memories
 from goodput_controllers.observe import Observer
@@ -164,6 +165,7 @@ class Operator:
             Exception: of the part that died.
         """
         await self._list_ours()
+        await compare_crds(self.api)
         parts = {
             "reflectors": self.cluster.run(),
             "lease": self.lease.run() if self.settings.leader_election else self.stop.wait(),

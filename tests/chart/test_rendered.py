@@ -10,6 +10,7 @@ from kubernetes import client
 
 from goodput.adapters.kinds import (
     AUTOSCALERS,
+    CRDS,
     EVENTS,
     GPU_TYPES,
     LEASES,
@@ -85,12 +86,13 @@ def _verbs(resource: Any, *verbs: str, suffix: str = "") -> Rights:
 FLEET_WIDE: Rights = (
     _verbs(GPU_TYPES, "list", "watch")
     | _verbs(GPU_TYPES, "patch", suffix="/status")
+    | _verbs(CRDS, "get")
     | _verbs(NODES, "list", "watch")
     | _verbs(PODS, "list", "watch")
     | _verbs(EVENTS, "create", "patch")
 )
 IN_NAMESPACES: Rights = (
-    _verbs(MODELS, "list", "watch")
+    _verbs(MODELS, "get", "list", "watch")
     | _verbs(SLOS, "list", "watch")
     | _verbs(MODELS, "patch", suffix="/status")
     | _verbs(SLOS, "patch", suffix="/status")

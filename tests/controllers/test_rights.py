@@ -23,6 +23,7 @@ from goodput.adapters.kinds import (
 )
 from goodput.adapters.kube_errors import Conflict
 from goodput.domain.identity import Key
+from goodput_controllers.crds import compare_crds
 from goodput_controllers.telling import subject_of
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "charts" / "goodput" / "templates"
@@ -97,6 +98,7 @@ async def test_the_chart_grants_what_is_used_and_nothing_else(new_bench: Callabl
     teller, intent = bench.operator.reconciler.teller, bench.law.snapshots[-1].models[0].intent
     for _ in range(2):
         await teller.events.record(subject_of(intent), reason="Again", action="Again", note="again")
+    await compare_crds(bench.api)
     # The Lease: made, read by another, renewed.
     for _ in range(2):
         await bench.operator.lease._try()
