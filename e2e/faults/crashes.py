@@ -73,6 +73,8 @@ class Sweep:
     async def _common(self, when: str) -> AsyncIterator[OperatorProcess]:
         operator = await self.bench.operators.start(f"{self.name}-{when}", prometheus_url=self.prometheus.url())
         try:
+            # Only one that has seen everything, and led, can have judged it.
+            await self.bench.until(lambda: _led(operator), f"{self.name}: the operator leads and is in sync")
             yield operator
             assert operator.alive, f"the operator died:\n{operator.log_tail()}"
         finally:
@@ -83,6 +85,7 @@ class Sweep:
             f"{namespace}-undisturbed", namespace, prometheus_url=self.prometheus.url()
         )
         try:
+            await self._ready(operator)
             await self.act(namespace)
             await self._all([namespace], self.done, "undisturbed")
             await self._quiet(operator)
@@ -96,6 +99,7 @@ class Sweep:
             f"{namespace}-crash", namespace, prometheus_url=self.prometheus.url(), crash_after=after
         )
         try:
+            await self._ready(operator)
             await self.act(namespace)
 
             async def over() -> bool:
@@ -109,13 +113,22 @@ class Sweep:
         finally:
             operator.kill()
 
+    async def _ready(self, operator: OperatorProcess) -> None:
+        """A change of what is there happens before the eyes of its operator, else it would see the end of it only."""
+
+        async def looking() -> bool:
+            return await _led(operator) or not operator.alive
+
+        if self.before is not None:
+            await self.bench.until(looking, f"{self.name}: the operator leads and is in sync")
+
     async def _all(self, namespaces: list[str], done: Done, when: str) -> None:
         for namespace in namespaces:
 
             async def over(namespace: str = namespace) -> bool:
                 return done(self.bench.recorder.objects(namespace))
 
-            await self.bench.until(over, f"{namespace} {when}")
+            await self.bench.until(over, f"{namespace} {when}", timeout_seconds=90.0)
 
     async def _quiet(self, operator: OperatorProcess) -> None:
         counts: list[int] = []
@@ -139,6 +152,11 @@ class Sweep:
         except AssertionError as error:
             write = self.writes[int(namespace.rsplit("-", 1)[1]) - 1]
             raise AssertionError(f"a crash after `{write}` ends differently:\n" + "\n".join(lines)) from error
+
+
+async def _led(operator: OperatorProcess) -> bool:
+    log = operator.log_text()
+    return "in sync" in log and "acquired the lease" in log
 
 
 async def _each(namespaces: list[str], work: Callable[[str], Awaitable[object]]) -> None:

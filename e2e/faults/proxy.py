@@ -84,7 +84,8 @@ class StormProxy:
             request.method,
             self._server + request.raw_path,
             headers=headers,
-            data=await request.read(),
+            # Without a body there is to be no type of one either: the API server refuses it.
+            data=await request.read() or None,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:
             passed = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}

@@ -114,6 +114,15 @@ class Recorder:
         """Each number of replicas that was asked for after an instant, in order."""
         return [count for at, count in self.replicas[namespace, deployment] if at > since]
 
+    def turns(self, namespace: str, deployment: str) -> list[int]:
+        """The same without the steps on the way: [1, 2, 3, 1] is [1, 3, 1], up and down once."""
+        found: list[int] = []
+        for count in self.asked(namespace, deployment):
+            if len(found) > 1 and (found[-1] - found[-2]) * (count - found[-1]) > 0:
+                found.pop()
+            found.append(count)
+        return found
+
     def replicas_now(self, namespace: str, deployment: str) -> int | None:
         """The number that is asked for now."""
         found = self.get(DEPLOYMENTS.plural, namespace, deployment)

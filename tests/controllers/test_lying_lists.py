@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from goodput.adapters.fakes import FakeKube
-from goodput.adapters.kinds import DEPLOYMENTS, Resource
+from goodput.adapters.kinds import DEPLOYMENTS, MODELS, Resource
 from goodput.adapters.kube import Object
 from goodput.domain.identity import Key
 
@@ -125,3 +125,18 @@ async def test_a_relist_from_the_past_takes_nothing_away(bench: Any) -> None:
     deployments._api = Old(present + 1)
     await deployments._list(None)
     assert deployments.get(key) is None
+
+
+async def test_nothing_is_made_for_a_model_that_no_event_told_the_end_of(bench: Any) -> None:
+    """A Model that goes between our list and kopf's is in the store for ever, but gets no objects."""
+    bench.apply(bench.model())
+    await bench.operator._relist_once()
+    bench.api.remove(MODELS, Key("a", "llama"))
+    bench.api.writes.clear()
+    await bench.settle()
+    await bench.operator.loop.run_once()
+    await bench.operator.reconciler.drain()
+
+    made = [write for write in bench.api.writes if write[1] != "SLO/status"]
+    assert made == []
+    assert bench.operator.world.models.get(Key("a", "llama")) is None
