@@ -58,6 +58,7 @@ class Reconciler:
     rollouts: Rollouts = field(default_factory=Rollouts)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MODELS_AT_ONCE))
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+    _side: asyncio.Task[None] | None = None
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
 
     def start(
@@ -99,14 +100,16 @@ class Reconciler:
     ) -> None:
         """Wait for what this pass started, but not for long; then write what is not of one Model."""
         # Those of earlier passes are slow: they go on beside this one.
-        if started:
-            await asyncio.wait(started, timeout=wait_seconds)
-        await self.side.write(snapshot, plan, now)
+        if self._side is None or self._side.done():
+            self._side = asyncio.create_task(
+                self._guarded_side(snapshot, plan, now), name="status of SLOs and GPUTypes"
+            )
+        await asyncio.wait([*started, self._side], timeout=wait_seconds)
         self.teller.count_conditions()
 
     async def drain(self) -> None:
         """Wait for the writes that are on their way (before giving up the Lease)."""
-        running = [task for task in self._tasks.values() if not task.done()]
+        running = [task for task in (*self._tasks.values(), self._side) if task is not None and not task.done()]
         if running:
             await asyncio.wait(running, timeout=10.0)
 
@@ -142,6 +145,15 @@ class Reconciler:
         except Exception:
             log.exception("%s: unexpected error", key)
             self.metrics.errors.labels("reconcile").inc()
+
+    async def _guarded_side(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        try:
+            await self.side.write(snapshot, plan, now)
+        except KubeError as error:
+            log.warning("status of SLOs and GPUTypes: %s", error)
+        except Exception:
+            log.exception("status of SLOs and GPUTypes: unexpected error")
+            self.metrics.errors.labels("side").inc()
 
     def _work(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> Coroutine[Any, Any, None] | None:
         """What is to be done for one Model, or None: most passes find nothing for most Models."""
