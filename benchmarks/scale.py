@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import statistics
 import sys
 import tempfile
@@ -279,6 +280,8 @@ def main() -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="scale-", dir=arguments.out.parent))
     result = asyncio.run(measure(Size.of(arguments.models, arguments.engines), arguments.ticks, folder))
+    # Logs and data are kept only where something went wrong on the way.
+    shutil.rmtree(folder, ignore_errors=True)
     text = json.dumps({**asdict(result), "passed": result.passed()}, indent=2)
     arguments.out.write_text(text + "\n", encoding="utf-8")
     print(table(result))
