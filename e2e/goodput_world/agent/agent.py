@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -214,10 +215,9 @@ class Agent:
 def _host_paths(images: Iterable[tuple[str, Any]]) -> list[str]:
     """Directories that containers must see even if they lie under /tmp, /run or /var: Python, our code, programs."""
     paths = {sys.prefix, sys.base_prefix, *(os.path.dirname(path) for path in goodput_world.__path__)}
-    with contextlib.suppress(ImportError):
-        import goodput
-
-        paths.update(os.path.dirname(path) for path in goodput.__path__)
+    for package in ("goodput", "goodput_controllers"):
+        found = importlib.util.find_spec(package)
+        paths.update(os.path.dirname(path) for path in (found and found.submodule_search_locations) or ())
     for _, image in images:
         paths.update(os.path.dirname(argv[0]) for argv in image.programs.values() if os.path.isabs(argv[0]))
     return sorted(path for path in paths if path and path != "/")

@@ -174,17 +174,12 @@ def build_root(spec: dict[str, Any]) -> None:
     paths = [str(item["path"]) for item in volumes]
     _system(root, paths)
     _devices(root, paths)
-    for path in spec["host_paths"]:
-        if os.path.exists(path) and not os.path.exists(root + path) and not _hidden(path, spec["hidden"]):
-            bind(path, root + path, read_only=True)
-    for path in spec["hidden"]:
-        for place in (root + path, root + HOST_VIEW + path):
-            if os.path.isdir(place):
-                with contextlib.suppress(OSError):
-                    mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k")
+    _offer(root, spec["host_paths"], spec["hidden"])
     # The volumes' sources were hidden just now in the new root only: the old one still shows them.
     for item in volumes:
         bind(item["source"], root + item["path"], read_only=item["read_only"])
+    # A volume over /tmp or /home must not take away the programs of an installation that lies there.
+    _offer(root, [path for path in spec["host_paths"] if any(_below(item, [path]) for item in paths)], spec["hidden"])
     working = os.path.realpath(spec["workdir"] or "/")
     if not os.path.isdir(root + working):
         os.makedirs(root + working, exist_ok=True)
@@ -192,6 +187,18 @@ def build_root(spec: dict[str, Any]) -> None:
         mount("none", root, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
     _enter_root(root)
     os.chdir(working)
+
+
+def _offer(root: str, host_paths: list[str], hidden: list[str]) -> None:
+    """The host's paths that programs need, read-only, where the new root does not show them; the hidden stay so."""
+    for path in host_paths:
+        if os.path.exists(path) and not os.path.exists(root + path) and not _hidden(path, hidden):
+            bind(path, root + path, read_only=True)
+    for path in hidden:
+        for place in (root + path, root + HOST_VIEW + path):
+            if os.path.isdir(place) and os.listdir(place):
+                with contextlib.suppress(OSError):
+                    mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k")
 
 
 def _hidden(path: str, hidden: list[str]) -> bool:
