@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import click
 import pytest
+from click.testing import CliRunner
 
 from goodput.domain.identity import Key
 from goodput.domain.plan import Figures
-from goodput.runtime import server
+from goodput.runtime import logs, server
 from goodput.runtime.logs import JsonFormatter, TextFormatter
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
@@ -130,3 +132,20 @@ def test_every_json_line_is_json(text: str) -> None:
     assert "\n" not in line
     line.encode()
     assert json.loads(line)["message"] == text
+
+
+@pytest.mark.parametrize("content", ["a: [", "hello", "apiVersion: v1\nkind: Config"])
+def test_an_operator_without_a_cluster_says_so_and_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    """Exit code 1 and one line of advice; a wrong flag is exit code 2 and names the flag."""
+    file = tmp_path / "config"
+    file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.setattr(logs, "configure", lambda **_: None)  # the log of this process is pytest's
+    ended = CliRunner().invoke(main, ["--listen", "127.0.0.1:0"], auto_envvar_prefix="GOODPUT")
+    assert ended.exit_code == 1, repr(ended.exception)
+    assert "no cluster to talk to" in ended.output
+    wrong = CliRunner().invoke(main, ["--tick-seconds", "0"])
+    assert (wrong.exit_code, "--tick-seconds" in wrong.output) == (2, True)
