@@ -1,7 +1,7 @@
 """What the operator writes when nothing changes: constant Poisson load at speed 1, fixed spec, the chart's defaults.
 
 Counted from the API server's audit log. Only Leases are renewed; the status of a Model or SLO may be written once in 5
-minutes, the memory of a Model once in 10.
+minutes, the memory of a Model once an hour.
 
     python benchmarks/steady_state.py [--seconds 600] [--rate 4.5] [--out build/steady_state.json]
 """

@@ -1,7 +1,7 @@
 """Steady state: a constant Poisson load on a fixed spec, and what the operator writes meanwhile.
 
 Nothing may be written but Leases, except what is written seldom by design: the status of a Model or of its SLO once in
-5 minutes, where a figure moved beyond its noise, and the memory of a Model once in 10.
+5 minutes, where a figure moved beyond its noise, and the memory of a Model once an hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATOR_USERS = f"system:serviceaccount:{SYSTEM_NAMESPACE}:"
 SELDOM_SECONDS = {
     "goodput.dev/models/status": 300.0,
     "goodput.dev/slos/status": 300.0,
-    "configmaps": 600.0,
+    "configmaps": 3600.0,
 }
 CHAT = Objectives(ttft_seconds=0.5, tpot_seconds=0.05)
 
