@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _RENEW_SHARE = 0.25
+_DOUBT_SECONDS = 180.0
+"""How long after a failed heartbeat the node controller may still call the node lost, from an old view of Leases."""
 """A Lease is renewed four times in its duration, as a kubelet does."""
 
 
@@ -73,6 +76,7 @@ class Node:
     async def _keep_lease(self) -> None:
         api, config = self.agent.api, self.agent.config
         path = f"{_LEASES}/{self.config.name}"
+        doubted_until = 0.0
         while True:
             if self.alive and self.reachable:
                 body = lease_body(self.config.name, config.lease_seconds)
@@ -83,9 +87,22 @@ class Node:
                         if error.status != 404:
                             raise
                         await api.post(_LEASES, body)
+                    if time.monotonic() < doubted_until:
+                        await self._report_ready()
                 except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                     log.warning("lease of %s: %s", self.config.name, error)
+                    doubted_until = time.monotonic() + _DOUBT_SECONDS
             await asyncio.sleep(config.lease_seconds * _RENEW_SHARE)
+
+    async def _report_ready(self) -> None:
+        """Say that the node is Ready if its object says otherwise, as a kubelet does whenever it looks."""
+        path = f"/api/v1/nodes/{self.config.name}"
+        found = await self.agent.api.get(path)
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in found["status"]["conditions"])
+        if not ready:
+            log.info("node %s was called lost: it is Ready", self.config.name)
+            status = {"conditions": node_conditions(timestamp())}
+            await self.agent.api.patch(f"{path}/status", {"status": status}, STRATEGIC_PATCH)
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
