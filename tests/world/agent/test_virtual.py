@@ -37,7 +37,7 @@ class FakeApi:
 def on_node(api: FakeApi, startup_seconds: float) -> Node:
     """As much of a node as a virtual pod needs."""
     config = SimpleNamespace(virtual_startup_seconds=startup_seconds)
-    agent = SimpleNamespace(api=api, pace=Pace(), config=config)
+    agent = SimpleNamespace(api=api, pace=Pace(), config=config, startup_seconds=None)
     return cast("Node", SimpleNamespace(agent=agent, ip="127.0.9.9"))
 
 
