@@ -1,8 +1,9 @@
-"""Skipped tests fail the run under --fail-on-skip, unless tests/skips.txt gives the reason."""
+"""Skipped tests fail the run under --fail-on-skip, unless tests/skips.txt gives the reason; Ctrl-C means Ctrl-C."""
 
 from __future__ import annotations
 
 import fnmatch
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the skips when asked to."""
+    """Watch the skips when asked to; let programs under test hear Ctrl-C.
+
+    A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--fail-on-skip"):
         config.pluginmanager.register(SkipWatch(read_skips(_SKIPS.read_text())), "goodput-skip-watch")
 
