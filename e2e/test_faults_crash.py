@@ -51,7 +51,7 @@ async def test_scale_up_survives_a_crash_after_each_write(bench: Bench) -> None:
         bench.prometheus.load(namespace, HIGH)
 
     sweep = Sweep(
-        bench, "up", act=more_load, done=_runs(3), before=_runs(1), requests_per_second=LOW, most=8
+        bench, "up", act=more_load, done=_runs(3), before=_runs(1), requests_per_second=LOW, most=16
     )  # fmt: skip
     await sweep.run()
     assert len(sweep.crashed) >= 3, f"only {len(sweep.crashed)} of {sweep.writes} were reached"
@@ -98,7 +98,7 @@ async def test_scale_down_survives_a_crash_after_each_write(bench: Bench) -> Non
     async def less_load(namespace: str) -> None:
         bench.prometheus.load(namespace, LOW)
 
-    sweep = Sweep(bench, "down", act=less_load, done=_runs(1), before=_runs(3), requests_per_second=HIGH, most=10)
+    sweep = Sweep(bench, "down", act=less_load, done=_runs(1), before=_runs(3), requests_per_second=HIGH, most=16)
     await sweep.run()
     assert len(sweep.crashed) >= 3, f"only {len(sweep.crashed)} of {sweep.writes} were reached"
     for namespace in [sweep.namespaces[0], *sweep.crashed]:
@@ -117,7 +117,7 @@ async def test_removal_of_the_router_survives_a_crash_after_each_write(bench: Be
         done=lambda objects: settled(objects, 1) and not any("router" in item["metadata"]["name"] for item in objects),
         before=_runs(1),
         requests_per_second=LOW,
-        most=14,
+        most=20,
     )
     await sweep.run()
     assert len(sweep.crashed) >= 4, f"only {len(sweep.crashed)} of {sweep.writes} were reached"
