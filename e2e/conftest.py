@@ -33,12 +33,32 @@ def _is_e2e(item: pytest.Item) -> bool:
     return _HERE in item.path.parents
 
 
+# Files that share the session's world, in the order in which they leave it as the next needs it: what asks for a world
+# without an operator or with idle GPUs comes first, what restarts the simulated nodes comes last.
+_ORDER = (
+    "test_world.py",
+    "test_bad_input_schema.py",
+    "test_schema_agreement.py",
+    "test_serving_first_model.py",
+    "test_serving_upgrade.py",
+    "test_serving_states.py",
+    "test_gitops.py",
+    "test_drain_streams.py",
+    "test_steady_state.py",
+    "test_rendered_objects.py",
+    "test_agent.py",
+    "test_agent_lifecycle.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is here `e2e`, on the session's event loop: the world lives as long as the session does."""
     for item in filter(_is_e2e, items):
         item.add_marker(pytest.mark.e2e)
         if pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+    place = {name: index for index, name in enumerate(_ORDER)}
+    items.sort(key=lambda item: place.get(item.path.name, len(_ORDER)) if _is_e2e(item) else -1)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
