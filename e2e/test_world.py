@@ -129,6 +129,8 @@ async def test_the_audit_log_counts_writes_and_not_reads(world: World, namespace
 async def test_prometheus_scrapes_what_carries_a_model_label(world: World, namespace: str) -> None:
     """An engine-shaped pod is scraped on its `http` port alone, with our labels, its namespace and its name."""
     pod = _gpu_deployment("engine", 1)["spec"]["template"]
+    # Not the node that another test fills: its pods may still be on their way out.
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "l40s-1"}
     pod["metadata"] = {"name": "engine", "labels": {"goodput.dev/model": "m", "goodput.dev/pool": "serve"}}
     (container,) = pod["spec"]["containers"]
     container |= {
@@ -147,7 +149,7 @@ async def test_prometheus_scrapes_what_carries_a_model_label(world: World, names
             found: list[dict[str, Any]] = (await answer.json())["data"]["result"]
             return found
 
-    (series,) = await world.wait_for(scraped, what="a scrape of the pod", timeout_seconds=60)
+    (series,) = await world.wait_for(scraped, what="a scrape of the pod", timeout_seconds=150)
     assert series["value"][1] == "42"
     labels = series["metric"]
     assert (labels["pod"], labels["goodput_dev_model"], labels["goodput_dev_pool"]) == ("engine", "m", "serve")
