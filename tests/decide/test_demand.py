@@ -5,22 +5,26 @@ import random
 import pytest
 
 from goodput.decide import Policy
-from goodput.decide.demand import estimate, intervals
+from goodput.decide.demand import Demand, Intervals, estimate, intervals
 from goodput.decide.forecast import forecast, max_ratio
 from goodput.domain.memory import LoopMemory, Sample
 
 POLICY = Policy()
 
 
+def estimated(counts: list[float]) -> Demand | None:
+    return estimate(Intervals(counts, len(counts)), POLICY)
+
+
 def rps(counts: list[float]) -> float:
-    found = estimate(counts, POLICY)
+    found = estimated(counts)
     assert found is not None
     return found.rps
 
 
 def test_nothing_seen_is_unknown_not_zero():
     """Without a full interval there is no estimate."""
-    assert estimate([], POLICY) is None
+    assert estimated([]) is None
 
 
 def test_a_constant_load_is_its_average():
@@ -63,7 +67,7 @@ def test_noise_alone_rarely_moves_the_estimate():
 def test_a_ramp_is_a_trend_and_its_level_is_now():
     """Rising by 0.025 requests/s each second: the level is that of the newest scrape, not of half a minute ago."""
     counts = [15.0 * (5.0 - 0.025 * 15.0 * (index + 0.5)) for index in range(8)]
-    found = estimate(counts, POLICY)
+    found = estimated(counts)
     assert found is not None
     assert found.source == "trend"
     assert found.rps == pytest.approx(5.0)
@@ -72,14 +76,14 @@ def test_a_ramp_is_a_trend_and_its_level_is_now():
 
 def test_a_step_is_not_taken_for_a_trend():
     """Two levels explain it better than a line: nothing is extrapolated beyond the new level."""
-    found = estimate([90.0] * 4 + [30.0] * 4, POLICY)
+    found = estimated([90.0] * 4 + [30.0] * 4)
     assert found is not None
     assert found.slope == 0.0
 
 
 def test_a_forecast_covers_a_ramp_over_the_start_up():
     """The line reaches further than persistence does, and a longer start-up sees further."""
-    found = estimate([15.0 * (5.0 - 0.03 * 15.0 * (index + 0.5)) for index in range(8)], POLICY)
+    found = estimated([15.0 * (5.0 - 0.03 * 15.0 * (index + 0.5)) for index in range(8)])
     assert found is not None
     near = forecast(found, LoopMemory(), 30.0, POLICY)
     far = forecast(found, LoopMemory(), 300.0, POLICY)
@@ -112,10 +116,37 @@ def test_scrapes_of_router_pods_at_different_instants_add_up():
     )
     end = 107.0 + 135.0
     counts = intervals(samples, ((235.0, 2.0), (end, 2.0)), end, POLICY)
-    assert counts == pytest.approx([60.0] * 8)
+    assert counts.counts == pytest.approx([60.0] * 8)
+    assert counts.apart == 8
 
 
 def test_an_interval_that_was_not_seen_in_full_does_not_count():
     """40 s of history are two intervals of 15 s, not three."""
     counts = intervals((Sample(at=40.0, seconds=40.0, offered=80.0),), (), 40.0, POLICY)
-    assert counts == pytest.approx([30.0, 30.0])
+    assert counts.counts == pytest.approx([30.0, 30.0])
+
+
+def test_a_gap_in_looking_is_no_ramp():
+    """1 request/s, then an operator that was away for 60 s in which 8 requests/s began: nothing is extrapolated.
+
+    The even share of the gap lies between the old load and the new one: with them it looks like a line upwards.
+    """
+    known = tuple(Sample(at=1000.0 + 15.0 * k, seconds=15.0, offered=15.0) for k in range(10))
+    away = Sample(at=1195.0, seconds=60.0, offered=270.0)
+    back = tuple(Sample(at=1195.0 + 15.0 * k, seconds=15.0, offered=120.0) for k in (1, 2, 3))
+    for number in range(4):
+        samples = (*known, away, *back[:number])
+        seen = intervals(samples, (), samples[-1].at, POLICY)
+        assert seen.apart == number
+        found = estimate(seen, POLICY)
+        assert found is not None
+        assert found.slope == 0.0
+        assert found.rps <= 8.0
+
+
+def test_a_load_that_begins_is_no_ramp():
+    """The first requests after silence, with the noise of counting: a level, whose line would lead to twice as much."""
+    found = estimated([30.0, 26.0, 25.0, 17.0, 10.0, 0.0, 0.0, 0.0])
+    assert found is not None
+    assert found.slope == 0.0
+    assert found.rps <= 2.0

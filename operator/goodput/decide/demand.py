@@ -8,6 +8,21 @@ from math import sqrt
 from goodput.decide.policy import Policy
 from goodput.domain.memory import Sample
 
+# A sample that lasted longer than this many scrape intervals tells how many requests came in it, not when.
+_GAP_INTERVALS = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Requests in each of the last scrape intervals, newest first.
+
+    The newest `apart` of them were counted one by one; what is older may be the even share of a longer time, as after
+    a restart of the operator.
+    """
+
+    counts: list[float]
+    apart: int
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -27,8 +42,8 @@ def intervals(
     end: float,
     policy: Policy,
     wanted: int | None = None,
-) -> list[float]:
-    """Requests in each of the last scrape intervals before `end`, newest first; only those seen in full.
+) -> Intervals:
+    """Requests in each of the last scrape intervals before `end`; only those seen in full.
 
     A sample is spread evenly over its own interval. Router pods are scraped at different instants: the last rate of
     each fills the time up to `end` (`tail`).
@@ -38,6 +53,7 @@ def intervals(
         wanted = policy.trend_intervals
     bins = [0.0] * wanted
     earliest = end
+    gap_end = 0.0
     horizon = end - wanted * width
     for sample in reversed(samples):
         seconds = sample.seconds
@@ -49,13 +65,15 @@ def intervals(
             earliest = min(earliest, stop)
             break
         earliest = min(earliest, start)
+        if seconds > _GAP_INTERVALS * width:
+            gap_end = max(gap_end, stop)
         if sample.offered and start < end:
             _spread(bins, end, width, (start, stop), sample.offered / seconds)
     for scraped_at, rate in tail:
         if rate and scraped_at < end:
             _spread(bins, end, width, (scraped_at, end), rate)
-    seen = int((end - earliest) / width + 0.2)
-    return bins[: min(seen, wanted)]
+    seen = min(int((end - earliest) / width + 0.2), wanted)
+    return Intervals(bins[:seen], min(seen, int((end - gap_end) / width)))
 
 
 def _spread(bins: list[float], end: float, width: float, span: tuple[float, float], rate: float) -> None:
@@ -72,15 +90,16 @@ def _spread(bins: list[float], end: float, width: float, span: tuple[float, floa
         index += 1
 
 
-def estimate(counts: list[float], policy: Policy) -> Demand | None:
-    """Demand from requests per scrape interval, newest first; None before one interval was seen."""
+def estimate(seen: Intervals, policy: Policy) -> Demand | None:
+    """Demand from requests per scrape interval; None before one interval was seen."""
+    counts = seen.counts
     if not counts:
         return None
     width = policy.scrape_seconds
     slow_counts = counts[: policy.slow_intervals]
     slow = sum(slow_counts) / (len(slow_counts) * width)
     fast = counts[0] / width
-    trend = _trend(counts, policy)
+    trend = _trend(_since_load_began(counts[: seen.apart]), policy)
     if trend is not None:
         level, slope = trend
         return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts))
@@ -106,6 +125,14 @@ def _step(counts: list[float], policy: Policy) -> float | None:
     if newest <= mean or pair <= 2.0 * mean + policy.fast_sigmas * noise:
         return None
     return max(pair / 2.0, newest - sqrt(newest)) / policy.scrape_seconds
+
+
+def _since_load_began(counts: list[float]) -> list[float]:
+    """Without the oldest intervals in which nothing came, and the one in which the load began: that is no ramp."""
+    number = len(counts)
+    while number and counts[number - 1] <= 0.0:
+        number -= 1
+    return counts if number == len(counts) else counts[: max(0, number - 1)]
 
 
 def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:

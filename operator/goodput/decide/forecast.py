@@ -104,7 +104,7 @@ def learn_ratio(
     # Averages as the forecast uses them, one interval further each time.
     counts = intervals(
         samples, (), begin + horizon, policy, int(horizon / policy.scrape_seconds) + policy.slow_intervals
-    )
+    ).counts
     sums = [sum(counts[index : index + policy.slow_intervals]) for index in range(int(horizon / policy.scrape_seconds))]
     highest = max(sums, default=0.0) / window
     return (*memory.max_ratios, round(max(1.0, highest / expected), 4))[-_MOST_RATIOS:], end

@@ -29,8 +29,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     ready, starting = work.count.ready, work.count.starting
     correction = memory.correction
     if not reading.blind:
-        counts = intervals(work.samples, reading.tail, reading.demand_at, policy) if reading.demand_at else []
-        work.demand = estimate(counts, policy)
+        if reading.demand_at:
+            work.demand = estimate(intervals(work.samples, reading.tail, reading.demand_at, policy), policy)
         if reading.sample is not None:
             correction = speed(
                 memory,
