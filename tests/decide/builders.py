@@ -96,18 +96,10 @@ def router(*names: str, created_at: float = START - 1000.0) -> PoolView:
 
 
 def counters(name: str, at: float, **changes: Any) -> PodCounters:
-    base = PodCounters(
-        pod=name,
-        scraped_at=at,
-        first_tokens=0.0,
-        ttft_within=0.0,
-        finished=0.0,
-        tpot_within=0.0,
-        running=0.0,
-        waiting=0.0,
-        rejected=0.0,
+    zeros = dict.fromkeys(
+        ("first_tokens", "ttft_within", "finished", "tpot_within", "running", "waiting", "rejected"), 0.0
     )
-    return replace(base, **changes)
+    return PodCounters(pod=name, scraped_at=at, **{**zeros, **changes})
 
 
 def telemetry(*pods: PodCounters, requests: float | None = 0.0, at: float | None = None, **sums: Any) -> ModelTelemetry:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.decide.builders import CHAT, START, counters, intent, one, pod, pool, telemetry, view
 
 from goodput.decide import Policy
@@ -208,12 +209,12 @@ def test_missing_or_broken_metrics_hold_the_plan_and_say_so(fault, reason, load)
         metrics = telemetry(requests=1000.0, at=START)
     elif fault == "stale":
         metrics = telemetry(
-            *(replace(each, scraped_at=START - 300.0) for each in fresh), requests=1.0, at=START - 300.0
+            *(structs.replace(each, scraped_at=START - 300.0) for each in fresh), requests=1.0, at=START - 300.0
         )
     elif fault == "nan":
-        metrics = telemetry(replace(fresh[0], finished=float("nan")), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry(structs.replace(fresh[0], finished=float("nan")), *fresh[1:], requests=1000.0, at=START)
     elif fault == "negative":
-        metrics = telemetry(replace(fresh[0], running=-1.0), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry(structs.replace(fresh[0], running=-1.0), *fresh[1:], requests=1000.0, at=START)
     elif fault == "unlabelled":
         metrics = replace(telemetry(requests=None), unlabelled=True)
     model = view(pool(*(pod(name) for name in names)), metrics)

@@ -8,11 +8,10 @@ the lower bound charges them as early as it can, the upper bound as late as it c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from goodput.domain.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Value, frozen=True, gc=False):
     """Counts of one pod over one interval; all at least 0."""
 
     finished: float
@@ -23,8 +22,7 @@ class Window:
     aborted: float  # requests known to have ended without finishing
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Value, frozen=True, gc=False):
     """Good requests of a window, and the late first tokens whose requests are still to be charged to each bound."""
 
     lower: float

@@ -8,6 +8,7 @@ from goodput.decide.goodput import Window, bounds
 from goodput.domain.intent import Objective
 from goodput.domain.memory import PodMark
 from goodput.domain.observed import PodCounters, PodView
+from goodput.domain.values import Value
 
 # Layout of PodMark.values of an engine pod.
 FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING = range(8)
@@ -82,7 +83,7 @@ def count_pod(
     if mark is None:
         if pod is None or pod.created_at < born_at:
             # Older than our memory: what it counted so far was counted before, or never.
-            return PodMark(pod=now.pod, scraped_at=now.scraped_at, values=_values(now, 0.0, 0.0, 0.0))
+            return PodMark(now.pod, now.scraped_at, _values(now, 0.0, 0.0, 0.0))
         old, started = _ZEROS, pod.created_at
     else:
         old = mark.values
@@ -123,16 +124,15 @@ def count_pod(
         # Nothing missed and nothing owed, as in most intervals of most pods.
         sums.lower += ended
         sums.upper += ended
-        return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, 0.0, 0.0, aborted))
+        return PodMark(now.pod, scraped_at, _values(now, 0.0, 0.0, aborted))
     growth = _Growth(got_first, ended, running + waiting, aborted, max(0.0, aborted - aborted_before))
     carry_lower, carry_upper = _judge(
         sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased
     )
-    return PodMark(pod=now.pod, scraped_at=scraped_at, values=_values(now, carry_lower, carry_upper, aborted))
+    return PodMark(now.pod, scraped_at, _values(now, carry_lower, carry_upper, aborted))
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(Value, frozen=True, gc=False):
     """What one pod did since its last scrape."""
 
     first: float

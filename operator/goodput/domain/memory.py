@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from goodput.domain.values import Value
+
 MEMORY_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodMark:
+class PodMark(Value, frozen=True, gc=False):
     """Counters of one pod at its last scrape seen, so that the next one gives a difference."""
 
     pod: str

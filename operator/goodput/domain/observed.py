@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from goodput.domain.intent import GpuType, ModelIntent
+from goodput.domain.values import Value
 
 
 class PodState(StrEnum):
@@ -62,8 +63,7 @@ class PoolView:
         return sum(1 for pod in self.pods if pod.state in states)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodCounters:
+class PodCounters(Value, frozen=True, gc=False, kw_only=True):
     """Cumulative counters and gauges of one engine pod from one scrape at `scraped_at` (Unix seconds).
 
     `*_within` are counts of requests at or under the objective (None: no such objective, or no such edge exported).
