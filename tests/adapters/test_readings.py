@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from goodput.adapters.metric_names import Quantity
-from goodput.adapters.readings import OfferedBook, RouterCounts, Tables, interpolated, missing_edges, model_telemetry
+from goodput.adapters.readings import interpolated, missing_edges, model_telemetry
+from goodput.adapters.tables import OfferedBook, RouterCounts, Tables
 from goodput.adapters.telemetry import Wanted
-from goodput.adapters.vectors import Labels, Row
+from goodput.adapters.vectors import Decoder, Row
 from goodput.domain.identity import Key
 from goodput.domain.intent import Objective
 
@@ -15,8 +18,21 @@ CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 KEY = Key("team", "llama")
 
 
+DECODER = Decoder()
+
+
 def row(name: str, value: float | str, pod: str = "p1", **labels: str) -> Row:
-    return Row(Labels(name=name, namespace="team", pod=pod, **labels), (0.0, str(value)))
+    metric = {"__name__": name, "namespace": "team", "pod": pod, **labels}
+    (found,) = DECODER.decode(json.dumps({"data": {"result": [{"metric": metric, "value": [0, str(value)]}]}}).encode())
+    assert isinstance(found, tuple)
+    return found
+
+
+def scraped(at: float, *pods: str) -> Tables:
+    rows = [row("up", at, pod) for pod in pods]
+    found = Tables(slots=DECODER.slots)
+    found.add_scrapes(rows)
+    return found
 
 
 def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[str, ...] = ()) -> Wanted:
@@ -25,8 +41,7 @@ def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[st
 
 def tables(*pods: str) -> Tables:
     """Everything there, for these pods, scraped at 100."""
-    found = Tables()
-    found.scraped = {("team", pod): 100.0 for pod in pods}
+    found = scraped(100.0, *pods)
     rows = []
     for pod in pods:
         rows += [
@@ -60,7 +75,7 @@ def test_counters_of_a_pod() -> None:
 def test_absent_is_not_zero() -> None:
     """A metric that a serving pod does not export is None and named, never 0."""
     found = tables("p1")
-    del found.engine[Quantity.FINISHED][("team", "p1")]
+    found.engine[Quantity.FINISHED][found.slots["team", "p1"]] = None
     telemetry = model_telemetry(wanted("p1"), found)
     assert telemetry.pool is not None
     assert telemetry.pool.pods[0].finished is None
@@ -120,10 +135,14 @@ def test_interpolation(edges: dict[float, float], total: float, want: tuple[floa
     assert got == (None if want is None else pytest.approx(want))
 
 
+EDGES = {"0.4": 40.0, "0.6": 48.0}
+
+
 def test_requests_between_edges_are_counted_as_unsure() -> None:
     """An SLO between edges is served by interpolation, and how many may be on either side is told."""
     found = tables("p1")
-    found.within[Quantity.TTFT_WITHIN] = {("team", "p1"): {0.4: 40.0, 0.6: 48.0}}
+    del found.within[Quantity.TTFT_WITHIN][0.5]
+    found.add_buckets([row("vllm:time_to_first_token_seconds_bucket", count, le=le) for le, count in EDGES.items()])
     assert missing_edges([wanted("p1")], found) == {Quantity.TTFT_WITHIN: frozenset({0.5})}
     pool = model_telemetry(wanted("p1"), found).pool
     assert pool is not None
@@ -133,8 +152,7 @@ def test_requests_between_edges_are_counted_as_unsure() -> None:
 
 def test_the_router_counts_each_request_once() -> None:
     """Attempts and attempts without an engine, less retries; failures are refusals and exhausted retries."""
-    found = tables("p1")
-    found.scraped["team", "r1"] = found.scraped["team", "r2"] = 99.0
+    found = scraped(99.0, "r1", "r2")
     found.add_routers(
         [
             row("vllm_router_processed_requests_total", 33, "r1"),

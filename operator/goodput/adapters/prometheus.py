@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,10 +17,11 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from goodput.adapters import promql
-from goodput.adapters.metric_names import ENGINE_COUNTERS, POD_LABEL_MODEL, Quantity
-from goodput.adapters.readings import OfferedBook, Tables, missing_edges, model_telemetry, neighbours, thresholds
+from goodput.adapters.metric_names import ENGINE_COUNTERS, Quantity
+from goodput.adapters.readings import missing_edges, model_telemetry, neighbours, thresholds
+from goodput.adapters.tables import OfferedBook, Tables, finite_by_model
 from goodput.adapters.telemetry import Reading, Wanted
-from goodput.adapters.vectors import Row, decode
+from goodput.adapters.vectors import Decoder, Row
 from goodput.domain.errors import TelemetryUnavailable
 
 DEADLINE_SECONDS = 8.0
@@ -35,9 +35,15 @@ EDGES_EVERY_SECONDS = 300.0
 class _DecodingSession(requests.Session):
     """Gives the client, which reads `json()["data"]["result"]`, answers that are decoded as `vectors` says."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = Decoder()
+        # Unpacking megabytes costs more than their way through a cluster.
+        self.headers["Accept-Encoding"] = "identity"
+
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
         response = super().request(*args, **kwargs)
-        response.json = lambda **_: {"data": {"result": decode(response.content)}}  # type: ignore[method-assign]
+        response.json = lambda **_: {"data": {"result": self.decoder.decode(response.content)}}  # type: ignore[method-assign]
         return response
 
 
@@ -106,13 +112,14 @@ class PrometheusTelemetry:
         try:
             at = float(self._query(promql.SERVER_TIME, None, give_up_at)[1]) - SETTLE_SECONDS
             tables = self._tables(wanted, at, give_up_at)
+            self._session.decoder.forget_gone()
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise TelemetryUnavailable(f"Prometheus answered what cannot be read: {error!r}") from error
         models = {model.key: model_telemetry(model, tables) for model in wanted}
         missing: tuple[str, ...] = ()
         if any(model.serving for model in wanted):
             missing = tuple(
-                ENGINE_COUNTERS[quantity].alternatives[0] for quantity, table in tables.engine.items() if not table
+                names.alternatives[0] for quantity, names in ENGINE_COUNTERS.items() if quantity not in tables.engine
             )
         return Reading(models=models, missing=missing)
 
@@ -120,8 +127,9 @@ class PrometheusTelemetry:
         def ask(query: str) -> Sequence[Row]:
             return self._query(query, at, give_up_at) if query else ()
 
-        tables = Tables()
-        tables.scraped = tables.by_pod(ask(promql.SCRAPES))
+        scrapes = ask(promql.SCRAPES)
+        tables = Tables(slots=self._session.decoder.slots)
+        tables.add_scrapes(scrapes)
         tables.add_engine(ask(promql.ENGINE))
         edges: dict[Quantity, set[float]] = {}
         for model in wanted:
@@ -135,12 +143,12 @@ class PrometheusTelemetry:
         self._add_p95(tables, ask)
         if any(model.serving and not self._seen(model, tables) for model in wanted):
             rows = ask(promql.UNLABELLED)
-            tables.unlabelled_namespaces = frozenset(row.metric.namespace for row in rows)
+            tables.unlabelled_namespaces = frozenset(series.namespace for series, _ in rows)
         return tables
 
     @staticmethod
     def _seen(model: Wanted, tables: Tables) -> bool:
-        return any((model.key.namespace, pod) in tables.scraped for pod in model.pods)
+        return any(tables.slot((model.key.namespace, pod)) is not None for pod in model.pods)
 
     def _add_neighbours(self, wanted: tuple[Wanted, ...], tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
         missing = missing_edges(wanted, tables)
@@ -149,16 +157,14 @@ class PrometheusTelemetry:
         if self._monotonic() - self._edges_at > EDGES_EVERY_SECONDS or missing.keys() - self._edges.keys():
             for quantity in missing:
                 rows = ask(promql.known_edges(quantity))
-                self._edges[quantity] = frozenset(float(row.metric.le) for row in rows)
+                self._edges[quantity] = frozenset(series.edge for series, _ in rows)
             self._edges_at = self._monotonic()
         near = {quantity: neighbours(bounds, self._edges[quantity]) for quantity, bounds in missing.items()}
         tables.add_buckets(ask(promql.buckets(near)))
 
     def _add_p95(self, tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
         if self._monotonic() - self._p95_at > P95_EVERY_SECONDS:
-            # NaN here means no finished request, which is no fault of the metrics.
-            found = tables.by_pod(ask(promql.REQUEST_SECONDS_P95), POD_LABEL_MODEL)
-            self._p95 = {key: value for key, value in found.items() if math.isfinite(value)}
+            self._p95 = finite_by_model(ask(promql.REQUEST_SECONDS_P95))
             self._p95_at = self._monotonic() if self._p95 else float("-inf")
         tables.p95 = self._p95
 

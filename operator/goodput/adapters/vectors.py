@@ -1,19 +1,38 @@
-"""Answers of Prometheus, decoded straight into the few labels that are read.
+"""Answers of Prometheus, decoded straight into the few labels that are read, and those only once.
 
-A vector of 10,000 pods takes half the time and a third of the memory that dictionaries would, and gives the garbage
-collector nothing to walk.
+Most of a vector is what the last one had: the labels of its series. Their JSON text is looked up, and read only where
+it is new; a vector of 60,000 series takes a third of the time, and allocates little more than its values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 
+# (namespace, name)
+Name = tuple[str, str]
+# The number of each pod.
+Slots = dict[Name, int]
 
-class Labels(msgspec.Struct, frozen=True, gc=False):
-    """Labels of a series; '' where it has none. Others than these are skipped."""
 
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """Labels of a series that are read; '' or None where it has none."""
+
+    name: str = ""
+    namespace: str = ""
+    pod: Name | None = None
+    slot: int = -1  # number of the pod
+    model: Name | None = None
+    edge: float = math.nan  # upper bound of a bucket
+    error_type: str = ""
+
+
+Row = tuple[Series, float]
+
+
+class _Labels(msgspec.Struct, frozen=True, gc=False):
     name: str = msgspec.field(default="", name="__name__")
     namespace: str = ""
     pod: str = ""
@@ -22,29 +41,84 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
     error_type: str = ""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """One series: its labels, and (Unix seconds, value as text)."""
-
-    metric: Labels
+class _Row(msgspec.Struct, frozen=True, gc=False):
+    metric: msgspec.Raw
+    # Unix seconds, and the value as text: NaN and +Inf are no JSON.
     value: tuple[float, str]
 
 
 class _Data(msgspec.Struct):
     # A scalar is [time, "value"].
-    result: list[Row | float | str]
+    result: list[_Row | float | str]
 
 
 class _Answer(msgspec.Struct):
     data: _Data
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_ANSWER = msgspec.json.Decoder(_Answer)
+_LABELS = msgspec.json.Decoder(_Labels)
 
 
-def decode(content: bytes) -> Sequence[Row | float | str]:
-    """What the server answered.
+class Decoder:
+    """Decodes answers, and remembers the series that it has seen."""
 
-    Raises:
-        msgspec.DecodeError: it is no answer of Prometheus.
-    """
-    return _DECODER.decode(content).data.result
+    def __init__(self) -> None:
+        self.slots: Slots = {}
+        self._known: dict[bytes, Series] = {}
+        # By its first series: the vector of last time.
+        self._vectors: dict[bytes, tuple[list[bytes], list[Series]]] = {}
+        self._rows = 0
+
+    def decode(self, content: bytes) -> Sequence[Row] | Sequence[float | str]:
+        """What the server answered: the rows of a vector, or time and value of a scalar.
+
+        Raises:
+            msgspec.DecodeError: it is no answer of Prometheus.
+            ValueError: a value or an edge is no number.
+        """
+        result = _ANSWER.decode(content).data.result
+        rows = [row for row in result if isinstance(row, _Row)]
+        if len(rows) < len(result):
+            return [part for part in result if not isinstance(part, _Row)]
+        if not rows:
+            return ()
+        self._rows += len(rows)
+        series = self._series_of([bytes(row.metric) for row in rows])
+        return list(zip(series, [float(row.value[1]) for row in rows], strict=True))
+
+    def forget_gone(self) -> None:
+        """To be called after all queries of a reading: begin anew once most of what is known has gone."""
+        if len(self._known) > 2 * self._rows:
+            self._known.clear()
+            self._vectors.clear()
+            # Readings that are still looked at keep theirs.
+            self.slots = {}
+        self._rows = 0
+
+    def _series_of(self, texts: list[bytes]) -> list[Series]:
+        before = self._vectors.get(texts[0])
+        # Where nothing came or went, the server answers in the same order. Comparing goes through memory once;
+        # looking up each text jumps about in it.
+        if before is not None and before[0] == texts:
+            return before[1]
+        known = self._known
+        for text in texts:
+            if text not in known:
+                known[text] = self._series(text)
+        series = [known[text] for text in texts]
+        self._vectors[texts[0]] = texts, series
+        return series
+
+    def _series(self, text: bytes) -> Series:
+        labels = _LABELS.decode(text)
+        pod = (labels.namespace, labels.pod) if labels.pod else None
+        return Series(
+            name=labels.name,
+            namespace=labels.namespace,
+            pod=pod,
+            slot=self.slots.setdefault(pod, len(self.slots)) if pod is not None else -1,
+            model=(labels.namespace, labels.goodput_dev_model) if labels.goodput_dev_model else None,
+            edge=float(labels.le) if labels.le else math.nan,
+            error_type=labels.error_type,
+        )
