@@ -12,7 +12,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from goodput.adapters.telemetry import Reading, Telemetry
 from goodput.decide import Policy

@@ -11,10 +11,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from faults.layer import FaultyApi, Script
 
@@ -51,7 +53,7 @@ def _run(launch: Launch) -> None:
     logs.configure(json_logs=False, level="INFO")
     of_settings = process.policy_of
     # Windows of minutes would make tests of minutes: the laws are the same with short ones.
-    process.policy_of = lambda settings: replace(of_settings(settings), **launch.policy)
+    process.policy_of = lambda settings: structs.replace(of_settings(settings), **launch.policy)
     asyncio.run(process.run_operator(given, lambda api: FaultyApi(api, launch.script)))
     sys.exit(0)
 
@@ -201,4 +203,6 @@ def unix_now() -> float:
 
 def relaunched(operator: OperatorProcess, **script: Any) -> OperatorProcess:
     """The same operator again, in the same folder, with another script."""
-    return OperatorProcess(replace(operator.launch, script=dataclasses.replace(operator.launch.script, **script)))
+    return OperatorProcess(
+        dataclasses.replace(operator.launch, script=dataclasses.replace(operator.launch.script, **script))
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key

@@ -1,9 +1,7 @@
 """What acts: only misses that capacity explains, and only figures of the same pods over the same time."""
 
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from tests.decide.builders import CHAT, GPUS, KEY, START, counters, gpu, one, pod, pool, snapshot, telemetry, view
 from tests.decide.test_replicas import condition, loaded, replicas, steady
 
@@ -89,7 +87,7 @@ def test_one_waiting_request_of_an_idle_fleet_does_not_explain_its_misses():
     assert model.telemetry is not None
     assert model.telemetry.pool is not None
     for waiting, want in ((1.0, 1), (30.0, 2)):
-        pods = tuple(structs.replace(each, waiting=waiting) for each in model.telemetry.pool.pods)
+        pods = tuple(replace(each, waiting=waiting) for each in model.telemetry.pool.pods)
         queued = replace(model.telemetry, pool=replace(model.telemetry.pool, pods=pods))
         assert replicas(one(replace(model, telemetry=queued), steady(0.4, 1, samples=samples))) == want
 
@@ -155,7 +153,7 @@ def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_a
     strict = replace(CHAT, ttft_seconds=0.1)
     still = counters("pod-0", START, first_tokens=300.0, ttft_within=10.0, finished=300.0, tpot_within=300.0)
     plan = one(view(pool(pod("pod-0")), telemetry(still, requests=1000.0), objective=strict), memory, START + 10.0)
-    later = structs.replace(still, scraped_at=START + 15.0, first_tokens=330.0, ttft_within=12.0, finished=330.0)
+    later = replace(still, scraped_at=START + 15.0, first_tokens=330.0, ttft_within=12.0, finished=330.0)
     model = view(pool(pod("pod-0")), telemetry(later, requests=1030.0), objective=strict)
     figures = one(model, plan.memory, START + 20.0).figures
     assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)

@@ -1,8 +1,7 @@
 """Scrapes that fail: what was not seen is neither calm nor a burst, and comes in whole with the next scrape."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.decide.builders import START, counters, one, pod, pool, router, view
 from tests.decide.test_replicas import condition, replicas, steady
 

@@ -1,8 +1,7 @@
 """Placement: the cheapest type that fits and meets the SLO, and who is placed stays."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tests.decide.builders import CHAT, GPUS, intent, pod, pool
 
 from goodput.decide import Policy

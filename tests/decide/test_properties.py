@@ -1,10 +1,10 @@
 """What holds for any input: limits, holds, monotone demand, no cascade, no surprise from hostile numbers."""
 
 import math
-from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.decide.builders import START, counters, one, pod, pool, router, snapshot, telemetry, view
 
 from goodput.decide import Policy, decide

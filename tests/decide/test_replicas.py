@@ -1,9 +1,7 @@
 """The law of replicas, through the whole decision: up in one step, down after a window, holds, pods on their way."""
 
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from tests.decide.builders import CHAT, START, counters, intent, one, pod, pool, telemetry, view
 
 from goodput.decide import Policy
@@ -209,12 +207,12 @@ def test_missing_or_broken_metrics_hold_the_plan_and_say_so(fault, reason, load)
         metrics = telemetry(requests=1000.0, at=START)
     elif fault == "stale":
         metrics = telemetry(
-            *(structs.replace(each, scraped_at=START - 300.0) for each in fresh), requests=1.0, at=START - 300.0
+            *(replace(each, scraped_at=START - 300.0) for each in fresh), requests=1.0, at=START - 300.0
         )
     elif fault == "nan":
-        metrics = telemetry(structs.replace(fresh[0], finished=float("nan")), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry(replace(fresh[0], finished=float("nan")), *fresh[1:], requests=1000.0, at=START)
     elif fault == "negative":
-        metrics = telemetry(structs.replace(fresh[0], running=-1.0), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry(replace(fresh[0], running=-1.0), *fresh[1:], requests=1000.0, at=START)
     elif fault == "unlabelled":
         metrics = replace(telemetry(requests=None), unlabelled=True)
     model = view(pool(*(pod(name) for name in names)), metrics)

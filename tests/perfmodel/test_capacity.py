@@ -1,10 +1,9 @@
 """Step time and capacity: against published points, theory and limits."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from goodput.domain.intent import Architecture, GpuType, Objective
 from goodput.perfmodel import (

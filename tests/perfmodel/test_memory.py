@@ -1,8 +1,7 @@
 """Memory of a replica: worked examples of the literature and the rules of the engine's planner."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import Architecture, GpuType

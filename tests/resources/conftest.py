@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Objective
@@ -15,8 +16,8 @@ from goodput.domain.plan import Placement
 from goodput.resources.inputs import KubeObject, ObjectKey, Rendered, RenderInput, RenderSettings
 from goodput.resources.render import object_key, render_model
 
-INTENT_FIELDS = frozenset(ModelIntent.__dataclass_fields__)
-PLACEMENT_FIELDS = frozenset(Placement.__dataclass_fields__)
+INTENT_FIELDS = frozenset(ModelIntent.__struct_fields__)
+PLACEMENT_FIELDS = frozenset(Placement.__struct_fields__)
 SETTINGS_FIELDS = frozenset(RenderSettings.__dataclass_fields__)
 
 
@@ -60,8 +61,8 @@ def make_render() -> Callable[..., RenderInput]:
         settings = {key: changes.pop(key) for key in list(changes) if key in SETTINGS_FIELDS}
         return replace(
             render,
-            intent=replace(render.intent, **intent),
-            placement=replace(render.placement, **placement),
+            intent=structs.replace(render.intent, **intent),
+            placement=structs.replace(render.placement, **placement),
             settings=replace(render.settings, **settings),
             **changes,
         )

@@ -10,6 +10,7 @@ from goodput.domain.decision import Clamp
 from goodput.domain.intent import GpuType, ModelIntent
 from goodput.domain.observed import GpuSupply, ModelView, PodState, PoolView
 from goodput.domain.plan import Placement
+from goodput.domain.values import Value
 
 
 @dataclass(slots=True)
@@ -43,8 +44,7 @@ def _held(pool: PoolView, gpus: Mapping[str, GpuType]) -> tuple[int, float]:
     return held, held * (gpu.price_per_hour or 0.0) if gpu is not None else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+class Bounded(Value, frozen=True):
     """A number within its limits, and the limit that moved it."""
 
     replicas: int

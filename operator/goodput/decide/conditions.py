@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.decide.count import Count
 from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
@@ -12,6 +10,7 @@ from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import ModelView, PodState, PodView
 from goodput.domain.plan import Figures
+from goodput.domain.values import Value
 from goodput.perfmodel import Capacity
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -25,8 +24,7 @@ _TROUBLES: tuple[tuple[str, ConditionReason], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Value, frozen=True, kw_only=True):
     """What conditions are made of."""
 
     view: ModelView

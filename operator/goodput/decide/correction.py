@@ -6,12 +6,11 @@ slow answer to what the speed cannot see (uneven routing, bursts): it lowers bel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.decide.history import Attainment
 from goodput.decide.policy import Policy
 from goodput.domain.intent import Architecture, GpuType, Objective
 from goodput.domain.memory import LoopMemory
+from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, observed_speed
 
 # Fewer inter-token times than this say nothing about a step.
@@ -25,8 +24,7 @@ _RECOVERY = 1.02
 _RECOVERY_UTILISATION = 0.7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Value, frozen=True, kw_only=True):
     """What the engines did since the last look; `batch` and `rps` are of the replica that a mean token came from."""
 
     itl_seconds: float | None

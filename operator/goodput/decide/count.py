@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.domain.observed import PodState, PoolView
+from goodput.domain.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Value, frozen=True):
     """Numbers of pods; `starting` are pending or not yet ready, `lost` sit on lost nodes and are not terminating."""
 
     ready: int

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 from goodput.decide.policy import Policy
 from goodput.domain.memory import Sample
+from goodput.domain.values import Value
 
 # A sample that lasted longer than this many scrape intervals tells how many requests came in it, not when.
 _GAP_INTERVALS = 2.5
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(Value, frozen=True):
     """Requests in each of the last scrape intervals, newest first.
 
     The newest `apart` of them were counted one by one; what is older may be the even share of a longer time, as after
@@ -24,8 +23,7 @@ class Intervals:
     apart: int
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Value, frozen=True):
     """Offered load in requests/s. `slope` is its growth per second, 0 where no trend is significant."""
 
     rps: float

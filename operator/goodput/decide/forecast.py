@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -10,14 +9,14 @@ from statistics import NormalDist
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.values import Value
 
 _MOST_RATIOS = 40
 # Fewer requests than this in an average say nothing about growth.
 _LEAST_REQUESTS = 40.0
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Value, frozen=True):
     """Highest expected demand over the horizon, in requests/s."""
 
     rps: float

@@ -11,7 +11,7 @@ from __future__ import annotations
 from goodput.domain.values import Value
 
 
-class Window(Value, frozen=True, gc=False):
+class Window(Value, frozen=True):
     """Counts of one pod over one interval; all at least 0."""
 
     finished: float
@@ -22,7 +22,7 @@ class Window(Value, frozen=True, gc=False):
     aborted: float  # requests known to have ended without finishing
 
 
-class Bounds(Value, frozen=True, gc=False):
+class Bounds(Value, frozen=True):
     """Good requests of a window, and the late first tokens whose requests are still to be charged to each bound."""
 
     lower: float

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import isfinite, sqrt
+
+from msgspec.structs import replace
 
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.values import Value
 from goodput.perfmodel import Lengths
 
 # Standard errors by which misses must exceed what the objective allows before they are certain.
 _CERTAIN_SIGMAS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Attainment:
+class Attainment(Value, frozen=True):
     """Bounds of the share of requests that were good, over `requests` that ended. None below the least number."""
 
     requests: float

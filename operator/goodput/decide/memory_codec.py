@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from math import isfinite
 from typing import Any
+
+from msgspec.structs import fields
 
 from goodput.decide.podcounts import VALUES as ENGINE_VALUES
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import isfinite
+
+from msgspec.structs import replace
 
 from goodput.decide import bounds, explain, history, outcome, replicas
 from goodput.decide.conditions import Findings, conditions
@@ -21,6 +22,7 @@ from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PoolView
 from goodput.domain.plan import ModelPlan, Placement, PoolPlan
+from goodput.domain.values import Value
 from goodput.perfmodel.memory import weight_bytes
 
 
@@ -199,8 +201,7 @@ def _held_rule(intent: ModelIntent, pool: PoolView, placement: Placement | None,
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Law:
+class _Law(Value, frozen=True):
     law: replicas.Wanted
     loads: tuple[tuple[float, float], ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, sqrt
 
@@ -14,13 +13,13 @@ from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import Architecture, GpuType, ModelIntent, Objective
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.plan import Placement
+from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape, capacity, engine_defaults, fit
 
 _DEGREES = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Value, frozen=True):
     """A placement, or why there is none (`reason`)."""
 
     placement: Placement | None
@@ -31,8 +30,7 @@ class Placed:
     stalled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(Value, frozen=True):
     gpu: GpuType
     tensor_parallel: int
     capacity: Capacity

@@ -132,7 +132,7 @@ def count_pod(
     return PodMark(now.pod, scraped_at, _values(now, carry_lower, carry_upper, aborted))
 
 
-class _Growth(Value, frozen=True, gc=False):
+class _Growth(Value, frozen=True):
     """What one pod did since its last scrape."""
 
     first: float

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from goodput.domain.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Value, frozen=True, kw_only=True):
     """Constants of the control laws. Times are seconds, shares 0..1."""
 
     tick_seconds: float = 10.0  # between two decisions

@@ -6,12 +6,12 @@ at every tick, whatever became ready meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from goodput.decide.policy import Policy
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory
+from goodput.domain.values import Value
 
 # Most entries of `loads`; older ones of a long window are merged by their maximum.
 _MOST_LOADS = 64
@@ -20,8 +20,7 @@ _SOON_WINDOWS = 2.0
 _EDGE_WINDOWS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value, frozen=True):
     """Replicas before clamps, and the rule that asked for them."""
 
     replicas: int
@@ -31,8 +30,7 @@ class Wanted:
     window_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(Value, frozen=True, kw_only=True):
     """What the law of replicas looks at. `load_rps` is None where nothing may be decided from load."""
 
     current: int

@@ -15,11 +15,11 @@ from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory, Sample
 from goodput.domain.observed import GpuSupply, ModelView
+from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(Value, frozen=True, kw_only=True):
     """What all Models of one tick have in common. `shared` is used up as Models are decided."""
 
     gpus: Mapping[str, GpuType]

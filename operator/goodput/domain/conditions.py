@@ -6,8 +6,9 @@ code. Every other word of our status is a reason of one of these types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from goodput.domain.values import Value
 
 
 class ConditionType(StrEnum):
@@ -100,8 +101,7 @@ class ConditionReason(StrEnum):
     NO_NODES = "NoNodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Value, frozen=True):
     """One condition as decided; transition times are added where it is written."""
 
     type: ConditionType

@@ -6,10 +6,10 @@ line (everything).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from goodput.domain.identity import Key
+from goodput.domain.values import Value
 
 
 class Action(StrEnum):
@@ -50,8 +50,7 @@ class Clamp(StrEnum):
     GPUS = "FreeGPUs"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Value, frozen=True):
     """A number that went into a decision, with its unit ('' for a ratio or a count)."""
 
     name: str
@@ -59,16 +58,14 @@ class Quantity:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Value, frozen=True):
     """An option that was not taken, and why."""
 
     option: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Value, frozen=True, kw_only=True):
     """What was decided for one pool of one Model at `at` (Unix seconds)."""
 
     model: Key
@@ -82,8 +79,8 @@ class Decision:
     # What the law wanted before the clamp.
     wanted_replicas: int
     message: str
-    inputs: tuple[Quantity, ...] = field(default=())
-    rejected: tuple[Rejected, ...] = field(default=())
+    inputs: tuple[Quantity, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
 
     @property
     def id(self) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
+from goodput.domain.values import Value
 
 
 class ScalingMode(StrEnum):
@@ -19,8 +19,7 @@ class RoutingMode(StrEnum):
     NONE = "None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class Objective(Value, frozen=True, kw_only=True):
     """What "good" means: a request is good if it meets every bound that is set.
 
     `attainment` is the share of requests (0..1) that must be good; below `min_requests` in the window it is unknown.
@@ -33,8 +32,7 @@ class Objective:
     min_requests: int = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Value, frozen=True, kw_only=True):
     """Something about a Model that a user must mend (or know), found while reading objects, not while deciding."""
 
     type: ConditionType
@@ -44,8 +42,7 @@ class Problem:
     fatal: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
+class Architecture(Value, frozen=True, kw_only=True):
     """Structure of a decoder-only transformer, as far as memory and time depend on it (Hugging Face names in words).
 
     `parameters` and `active_parameters` are counts (equal for dense models); bf16 has 2 bytes
@@ -77,8 +74,7 @@ class Architecture:
     embedding_parameters: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuType:
+class GpuType(Value, frozen=True, kw_only=True):
     """One kind of accelerator. `memory_bytes` is what CUDA reports; `flops` are dense FLOP/s by precision.
 
     `price_per_hour` is None if nobody knows it; `price_assumed` marks a built-in, dated price.
@@ -98,8 +94,7 @@ class GpuType:
     builtin: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelIntent:
+class ModelIntent(Value, frozen=True, kw_only=True):
     """One Model as decisions see it; `objective` is None while its SLO was never seen."""
 
     key: Key
@@ -120,4 +115,4 @@ class ModelIntent:
     routing: RoutingMode = RoutingMode.ROUTER
     admission: bool = True
     paused: bool = False
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()

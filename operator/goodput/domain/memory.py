@@ -5,14 +5,12 @@ Lost or unreadable memory means priors, and no scale-down for a full window (`bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from goodput.domain.values import Value
 
 MEMORY_VERSION = 1
 
 
-class PodMark(Value, frozen=True, gc=False):
+class PodMark(Value, frozen=True):
     """Counters of one pod at its last scrape seen, so that the next one gives a difference."""
 
     pod: str
@@ -20,8 +18,7 @@ class PodMark(Value, frozen=True, gc=False):
     values: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Value, frozen=True):
     """What happened between two looks: an interval that ended at `at` (Unix seconds) and lasted `seconds`."""
 
     at: float
@@ -41,8 +38,7 @@ class Sample:
     failed: float = 0.0  # requests that the router answered with an error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopMemory:
+class LoopMemory(Value, frozen=True, kw_only=True):
     """Memory of one Model. Times are Unix seconds, 0: never."""
 
     version: int = MEMORY_VERSION
@@ -56,9 +52,9 @@ class LoopMemory:
     pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
     correction: float = 1.0  # true over believed capacity, slow
     max_ratios: tuple[float, ...] = ()  # observed max demand over a horizon / demand at its start
-    samples: tuple[Sample, ...] = field(default=())  # newest last, bounded in time and number
-    marks: tuple[PodMark, ...] = field(default=())  # per engine pod
-    router_marks: tuple[PodMark, ...] = field(default=())  # per router pod
+    samples: tuple[Sample, ...] = ()  # newest last, bounded in time and number
+    marks: tuple[PodMark, ...] = ()  # per engine pod
+    router_marks: tuple[PodMark, ...] = ()  # per router pod
     pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
     good_carry: float = 0.0  # misses seen before the requests that they belong to finished
     metrics_problem_since: float = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from goodput.domain.intent import GpuType, ModelIntent
@@ -20,8 +19,7 @@ class PodState(StrEnum):
     FAILED = "Failed"  # crash loop, image cannot be pulled, configuration error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodView:
+class PodView(Value, frozen=True, kw_only=True):
     """One pod of ours. Times are Unix seconds; None: has not happened.
 
     `trouble` is the kubelet's or scheduler's reason (CrashLoopBackOff, ErrImagePull, OOMKilled, Unschedulable...).
@@ -42,8 +40,7 @@ class PodView:
     node_lost: bool = False  # its node is gone, not ready, or cordoned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolView:
+class PoolView(Value, frozen=True, kw_only=True):
     """The Deployment of one pool as the API server has it, with its pods (sorted by name)."""
 
     name: str
@@ -63,7 +60,7 @@ class PoolView:
         return sum(1 for pod in self.pods if pod.state in states)
 
 
-class PodCounters(Value, frozen=True, gc=False, kw_only=True):
+class PodCounters(Value, frozen=True, kw_only=True):
     """Cumulative counters and gauges of one engine pod from one scrape at `scraped_at` (Unix seconds).
 
     `*_within` are counts of requests at or under the objective (None: no such objective, or no such edge exported).
@@ -84,8 +81,7 @@ class PodCounters(Value, frozen=True, gc=False, kw_only=True):
     unsure: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolTelemetry:
+class PoolTelemetry(Value, frozen=True, kw_only=True):
     """Telemetry of one pool at one instant. Cumulative sums are over the pods listed, None where no series exists."""
 
     pods: tuple[PodCounters, ...] = ()
@@ -97,16 +93,14 @@ class PoolTelemetry:
     request_seconds_p95: float | None = None  # p95 of end-to-end time over the last 10 minutes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterTelemetry:
+class RouterTelemetry(Value, frozen=True, kw_only=True):
     """Ingress counters of a Model's router pods: (pod, scraped_at, requests so far), sorted by pod."""
 
     requests: tuple[tuple[str, float, float], ...] = ()
     errors: tuple[tuple[str, float, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTelemetry:
+class ModelTelemetry(Value, frozen=True, kw_only=True):
     """Telemetry of one Model; `problem` says what is missing in words (empty: all there)."""
 
     pool: PoolTelemetry | None
@@ -115,8 +109,7 @@ class ModelTelemetry:
     unlabelled: bool = False  # the metric exists in Prometheus, but without our pod labels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSupply:
+class GpuSupply(Value, frozen=True, kw_only=True):
     """GPUs of one type: `installed` on ready, schedulable nodes; `used` by any pod on them, ours or not."""
 
     type: str
@@ -134,8 +127,7 @@ class GpuSupply:
         return max(0, self.capacity - self.used)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelView:
+class ModelView(Value, frozen=True, kw_only=True):
     """Everything one Model's decision may look at."""
 
     intent: ModelIntent
@@ -144,8 +136,7 @@ class ModelView:
     telemetry: ModelTelemetry | None  # None: Prometheus was not asked or did not answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Value, frozen=True, kw_only=True):
     """One consistent look at the fleet, sorted by key; the only input of `decide` beside memory, policy and now."""
 
     models: tuple[ModelView, ...]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from goodput.domain.conditions import Condition
 from goodput.domain.decision import Decision, Rejected
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
+from goodput.domain.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Value, frozen=True, kw_only=True):
     """GPU type and shape of one replica, with the engine settings that were sized for it."""
 
     gpu_type: str
@@ -28,7 +26,7 @@ class Placement:
     capacity_rps: float  # believed when it was placed
     price_per_hour: float | None
     price_assumed: bool = False
-    rejected: tuple[Rejected, ...] = field(default=())
+    rejected: tuple[Rejected, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -36,8 +34,7 @@ class Placement:
         return self.tensor_parallel * self.pipeline_parallel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPlan:
+class PoolPlan(Value, frozen=True, kw_only=True):
     """One pool as it should be; `victims` are pods to go first when replicas fall (name -> pod-deletion-cost)."""
 
     name: str
@@ -46,8 +43,7 @@ class PoolPlan:
     victims: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Value, frozen=True, kw_only=True):
     """Live figures of a Model for status and metrics; None: unknown. Rates are requests per second."""
 
     demand_rps: float | None = None
@@ -72,8 +68,7 @@ class Figures:
     good_upper_delta: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPlan:
+class ModelPlan(Value, frozen=True, kw_only=True):
     """Everything decided for one Model. `pool` is None while it cannot be placed: what runs stays as it is."""
 
     key: Key
@@ -84,8 +79,7 @@ class ModelPlan:
     memory: LoopMemory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value, frozen=True, kw_only=True):
     """Plans of all Models, sorted by key."""
 
     models: tuple[ModelPlan, ...]

@@ -9,12 +9,12 @@ exponential tail, Kingman) plus its own chunks. KV cache and max-num-seqs bound 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import erfc, exp, sqrt
 
 from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.domain.values import Value
 from goodput.perfmodel.families import REQUEST_SECONDS
 from goodput.perfmodel.lengths import Lengths, points
 from goodput.perfmodel.memory import KvPool, engine_defaults, fit
@@ -44,8 +44,7 @@ class Wall(StrEnum):
     SEQUENCES = "sequences"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Value, frozen=True, kw_only=True):
     """Parallelism and limits of one replica."""
 
     tensor_parallel: int = 1
@@ -54,8 +53,7 @@ class Shape:
     max_num_batched_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(Value, frozen=True, kw_only=True):
     """Latency of a replica at one rate; times in seconds, misses as shares of requests (0..1)."""
 
     rps: float
@@ -74,8 +72,7 @@ class Latency:
         return (1.0 - self.ttft_misses) * (1.0 - self.tpot_misses) * (1.0 - self.e2e_misses)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(Value, frozen=True, kw_only=True):
     """The highest rate of one replica that still meets the objective, and how it looks there."""
 
     rps: float
@@ -90,8 +87,7 @@ class Capacity:
     kv_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Replica:
+class _Replica(Value, frozen=True):
     """Everything that is constant while the rate varies."""
 
     times: StepTimes

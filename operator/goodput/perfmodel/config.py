@@ -6,13 +6,13 @@ Norms, biases and position tables are left out (under 0.1 %). What is not modell
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import InvalidObject
 from goodput.domain.intent import Architecture
+from goodput.domain.values import Value
 
 # Bytes of one weight as stored, scales included, by quantisation method.
 _WEIGHT_BYTES = {
@@ -45,8 +45,7 @@ _UNGATED = frozenset({"opt", "gpt2", "gpt_neox", "falcon", "bloom", "phi", "mpt"
 _KV_BYTES = 2.0  # bf16, the engine's default
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(Value, frozen=True):
     """Typed access to the mapping; every complaint names its field."""
 
     values: Mapping[str, Any]

@@ -6,11 +6,10 @@ per Model, learned from live step times, is laid over them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from goodput.domain.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiency:
+class Efficiency(Value, frozen=True, kw_only=True):
     """Shares 0..1 of the data sheet's figures, and seconds of communication."""
 
     weight_bandwidth: float  # of memory bandwidth, reading weights at small batches

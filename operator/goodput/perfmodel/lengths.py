@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log, sqrt
 from statistics import NormalDist
+
+from goodput.domain.values import Value
 
 # Coefficients of variation of a public conversation trace; means come from metrics.
 INPUT_VARIATION = 0.85
@@ -13,8 +14,7 @@ OUTPUT_VARIATION = 0.80
 _POINTS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Value, frozen=True):
     """Mean tokens of a request and their coefficient of variation (standard deviation over mean)."""
 
     input_mean: float

@@ -6,10 +6,9 @@ what is left of it, KV heads are sharded over tensor ranks up to their number an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.values import Value
 
 GPU_MEMORY_UTILIZATION = 0.92  # the engine's default
 BLOCK_TOKENS = 16
@@ -23,8 +22,7 @@ _ACTIVATION_COPIES = 14.0
 LEAST_MODEL_LEN = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvPool:
+class KvPool(Value, frozen=True, kw_only=True):
     """Memory of one rank in bytes, and what the pool of the whole replica holds in tokens."""
 
     weight_bytes: float

@@ -6,9 +6,8 @@ step = max(weight bytes / (bandwidth * MBU), FLOP / (peak * MFU)) + KV bytes / (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.values import Value
 from goodput.perfmodel.families import (
     LAYER_SECONDS,
     PREFILL_END_TO_END,
@@ -21,8 +20,7 @@ from goodput.perfmodel.memory import kv_rank_share
 _BF16 = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTimes(Value, frozen=True, kw_only=True):
     """Coefficients of a step, in seconds; the correction of decode is already in them."""
 
     weights: float  # reading the weights that every token needs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import orjson
+from msgspec.structs import replace
 
 from goodput.adapters.records import NodeRecord
 from goodput.api import GPUType

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import orjson
+from msgspec.structs import fields
 
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.plan import Placement
