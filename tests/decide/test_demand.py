@@ -74,11 +74,27 @@ def test_a_ramp_is_a_trend_and_its_level_is_now():
     assert found.slope == pytest.approx(0.025)
 
 
-def test_a_step_is_not_taken_for_a_trend():
-    """Two levels explain it better than a line: nothing is extrapolated beyond the new level."""
+def test_a_step_up_has_the_level_of_its_newer_part_and_may_go_on():
+    """Two levels explain it better than a line: the level is the new one and not beyond, and it is expected to rise."""
     found = estimated([90.0] * 4 + [30.0] * 4)
     assert found is not None
+    assert found.rps == pytest.approx(6.0)
+    assert found.slope > 0.0
+
+
+def test_a_step_down_is_over():
+    """What fell in one step is not expected to fall on."""
+    found = estimated([30.0] * 4 + [90.0] * 4)
+    assert found is not None
     assert found.slope == 0.0
+
+
+def test_a_rise_that_pauses_is_still_a_rise():
+    """Requests of a real morning in each 15 s, newest first: the next minute and a half brought 78 to 87."""
+    found = estimated([39.0, 45.0, 35.0, 38.0, 13.0, 14.0, 8.0])
+    assert found is not None
+    ahead = forecast(found, LoopMemory(), 45.0, POLICY).rps
+    assert ahead > 1.25 * found.rps
 
 
 def test_a_forecast_covers_a_ramp_over_the_start_up():

@@ -134,7 +134,12 @@ def _since_load_began(counts: list[float]) -> list[float]:
 
 
 def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
-    """(level now, slope) of a straight line through the intervals, where it is significant and no step fits better."""
+    """(level now, slope) of a straight line through the intervals, where its rise or fall is significant.
+
+    Where two constant levels fit better than the line, a rise is no proof of a ramp, but a load that has just jumped
+    may well go on rising (on real traces it does): the level is that of the newer one, the slope stays. A fall in one
+    step is over.
+    """
     number = len(counts)
     if number < policy.slow_intervals:
         return None
@@ -149,22 +154,29 @@ def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
     variance = max(1.0, mean, residual / (number - 2))
     if abs(slope) < policy.trend_sigmas * sqrt(variance / spread):
         return None
-    if _best_step_residual(counts) < residual:
-        return None
     # The line is known at the middle of each interval; now is half an interval after the newest middle.
     level = mean + slope * (centre + 0.5)
+    split, left = _best_step(counts)
+    if left < residual:
+        if slope < 0.0:
+            return None
+        # Of a single new interval the line says as much.
+        newer = sum(counts[:split]) / split
+        level = newer if split > 1 else min(newer, level)
     return level / width, slope / (width * width)
 
 
-def _best_step_residual(counts: list[float]) -> float:
-    """Sum of squares that is left by the best two constant levels."""
+def _best_step(counts: list[float]) -> tuple[int, float]:
+    """(intervals of the newer level, sum of squares that is left) of the best two constant levels."""
     number = len(counts)
     total = sum(counts)
     squares = sum(count * count for count in counts)
-    best = squares
+    best, at = squares, number
     head = 0.0
     for split in range(1, number):
         head += counts[split - 1]
         rest = total - head
-        best = min(best, squares - head * head / split - rest * rest / (number - split))
-    return best
+        left = squares - head * head / split - rest * rest / (number - split)
+        if left < best:
+            best, at = left, split
+    return at, best
