@@ -69,6 +69,8 @@ class _Settled:
     key: RenderKey
     contents: dict[tuple[str, Key], bytes]
     update_available: str | None
+    # Changes of owned objects that were seen when the contents were found as they are.
+    changes: int
 
 
 @dataclass(slots=True)
@@ -87,19 +89,22 @@ class Applier:
         for key in self._settled.keys() - present:
             del self._settled[key]
 
-    def settled(self, render: RenderInput) -> str | None:
+    def settled(self, key: Key, render: RenderKey) -> str | None:
         """Whether nothing can differ: the update text ('' if none) if so, None if it must be looked at."""
-        key = render.intent.key
         known = self._settled.get(key)
-        if known is None or known.key != render_key(render):
+        if known is None or known.key != render:
             return None
-        owned = {item for item in self.world.owned_by(render.intent.uid) if not _is_memory(item, key)}
+        changes = self.world.changes_of(render.uid)
+        if changes == known.changes:
+            return known.update_available or ""
+        owned = {item for item in self.world.owned_by(render.uid) if not _is_memory(item, key)}
         if owned != known.contents.keys():
             return None
         for (plural, name), content in known.contents.items():
             record = self.cluster.owned[plural].get(name)
             if record is None or record.content != content:
                 return None
+        known.changes = changes
         return known.update_available or ""
 
     async def apply(self, render: RenderInput, plan: ModelPlan, memory: Callable[[], Object]) -> Outcome:
@@ -111,6 +116,7 @@ class Applier:
             KubeError: the API server did not take a write.
         """
         intent = render.intent
+        changes = self.world.changes_of(intent.uid)
         engine = Key(intent.key.namespace, names.engine(intent.key.name))
         before = self._mine(DEPLOYMENTS, engine, intent.uid)
         if before is None:
@@ -142,7 +148,15 @@ class Applier:
                 contents[resource.plural, key] = after.content
         written += await self._prune(intent.key, intent.uid, set(contents))
         if written == 0:
-            self._settled[intent.key] = _Settled(render_key(render), contents, rendered.update_available)
+            key_of_render = render_key(
+                intent,
+                render.placement,
+                replicas=render.replicas,
+                settings=render.settings,
+                take_update=render.take_update,
+                surge=render.surge,
+            )
+            self._settled[intent.key] = _Settled(key_of_render, contents, rendered.update_available, changes)
         else:
             self._settled.pop(intent.key, None)
         return Outcome(written, rendered.update_available, render.replicas if scales else None)

@@ -80,6 +80,8 @@ class Cluster:
             SCALED_OBJECTS, partial(scaler_record, kind=SCALED_OBJECTS.kind), world.touched, optional=True
         )
         self._world = world
+        # Another number each time that nodes changed in what matters.
+        self.nodes_version = 0
 
     def _node_changed(self, _: Key, before: NodeRecord | None, after: NodeRecord | None) -> None:
         if (
@@ -88,6 +90,7 @@ class Cluster:
             or (before.ready, before.cordoned, before.gpus, before.labels)
             != (after.ready, after.cordoned, after.gpus, after.labels)
         ):
+            self.nodes_version += 1
             self._world.touched()
 
     def reflectors(self) -> Iterator[Reflector[Any]]:
@@ -127,13 +130,13 @@ class Cluster:
         monitors = self.owned[POD_MONITORS.plural]
         return monitors.synced and not monitors.absent
 
-    def scaler_of(self, deployment: Key) -> str:
-        """The autoscaler object that targets this Deployment ('' if none)."""
-        for scalers in (self.autoscalers, self.scaled_objects):
-            for scaler in scalers.values():
-                if scaler.target == deployment:
-                    return f"{scaler.kind} {scaler.name}"
-        return ""
+    def scalers(self) -> dict[Key, str]:
+        """By Deployment: the autoscaler object that targets it."""
+        return {
+            scaler.target: f"{scaler.kind} {scaler.name}"
+            for scalers in (self.scaled_objects, self.autoscalers)
+            for scaler in scalers.values()
+        }
 
     async def run(self) -> None:
         """Reflect until cancelled."""

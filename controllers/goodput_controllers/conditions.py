@@ -30,9 +30,12 @@ _UNKNOWN = {
 }
 
 
+_FIRST_SEEN = {kind: Condition(kind, status, reason) for kind, (status, reason) in _UNKNOWN.items()}
+
+
 def first_seen() -> tuple[Condition, ...]:
     """Before anything is known: without conditions kstatus would call the Model current."""
-    return tuple(Condition(kind, status, reason) for kind, (status, reason) in _UNKNOWN.items())
+    return tuple(_FIRST_SEEN.values())
 
 
 def never_valid(message: str, reason: ConditionReason) -> tuple[Condition, ...]:
@@ -50,8 +53,9 @@ def never_valid(message: str, reason: ConditionReason) -> tuple[Condition, ...]:
 
 def conditions_of(plan: ModelPlan, problems: Iterable[Problem], update_available: str | None) -> tuple[Condition, ...]:
     """Conditions as decided, completed, with what only writing can know laid over them."""
-    found = {condition.type: condition for condition in first_seen()}
-    found |= {condition.type: condition for condition in plan.conditions}
+    found = dict(_FIRST_SEEN)
+    for condition in plan.conditions:
+        found[condition.type] = condition
     for problem in problems:
         stalled = found[ConditionType.STALLED]
         if problem.type is ConditionType.STALLED and stalled.status is not ConditionStatus.TRUE:

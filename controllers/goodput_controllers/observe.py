@@ -29,6 +29,16 @@ FOREIGN_SCALER_SECONDS = 600.0
 SCRAPES_UNTIL_EXPECTED = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """Pods of one Model by pool, and what they were read from."""
+
+    pods: tuple[OwnPod, ...]
+    nodes_version: int
+    views: Mapping[str, tuple[PodView, ...]]
+    names: Mapping[str, tuple[str, ...]]
+
+
 @dataclass(slots=True)
 class Observer:
     """Reads the stores of one process."""
@@ -42,6 +52,8 @@ class Observer:
     # What was read last, with everything that it was read from: most passes find nothing new for most Models and pods.
     _intents: dict[Key, tuple[tuple[object, ...], ModelIntent | None]] = field(default_factory=dict)
     _views: dict[Key, tuple[OwnPod, bool, PodView]] = field(default_factory=dict)
+    _pods: dict[Key, _Pods] = field(default_factory=dict)
+    _scalers: dict[Key, str] = field(default_factory=dict)
 
     def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
         """Every Model that was ever valid."""
@@ -57,7 +69,7 @@ class Observer:
                 gpu_types=type_names,
                 served_names=served_names.get(entry.key.namespace, {}),
                 config_map_text=self.config_maps.text,
-                pods=tuple(pod for pod in self.world.pods_of(entry.key) if pod.trouble),
+                pods=tuple([pod for pod in self.world.pods_of(entry.key) if pod.trouble]),
                 deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
                 apply_problems=self.apply_problems.get(entry.key, ()),
             )
@@ -101,23 +113,23 @@ class Observer:
         expected_after = SCRAPES_UNTIL_EXPECTED * self.settings.scrape_seconds
         wanted = []
         for key, intent in sorted(intents.items()):
-            pods = self.world.pods_of(key)
-            engines = [pod for pod in pods if pod.pool == SERVE_POOL]
+            pods = self._pods_of(key)
+            engines = pods.views[SERVE_POOL]
             wanted.append(
                 Wanted(
                     key=key,
                     objective=intent.objective,
-                    pods=tuple(pod.key.name for pod in engines),
+                    pods=pods.names[SERVE_POOL],
                     serving=tuple(
-                        pod.key.name
-                        for pod in engines
-                        if pod.state is PodState.READY
-                        and pod.ready_at is not None
-                        and now - pod.ready_at > expected_after
+                        [
+                            pod.name
+                            for pod in engines
+                            if pod.state is PodState.READY
+                            and pod.ready_at is not None
+                            and now - pod.ready_at > expected_after
+                        ]
                     ),
-                    routers=tuple(
-                        pod.key.name for pod in pods if pod.pool == ROUTER_POOL and intent.routing is RoutingMode.ROUTER
-                    ),
+                    routers=pods.names[ROUTER_POOL] if intent.routing is RoutingMode.ROUTER else (),
                 )
             )
         return wanted
@@ -131,29 +143,42 @@ class Observer:
         now: float,
     ) -> Snapshot:
         """Everything that a decision may look at."""
-        models = tuple(self._view(intent, reading, now) for _, intent in sorted(intents.items()))
+        self._scalers = self.cluster.scalers()
+        models = tuple([self._view(intents[key], reading, now) for key in sorted(intents)])
         if len(self._views) > 2 * len(self.cluster.pods):
             # Mostly pods that are gone.
             self._views.clear()
+        for key in self._pods.keys() - intents.keys():
+            del self._pods[key]
         error = "Prometheus was not asked yet" if reading is None else reading.error
         return Snapshot(models=models, gpu_types=types, supply=supply, telemetry_error=error)
 
     def _view(self, intent: ModelIntent, reading: Reading | None, now: float) -> ModelView:
         key = intent.key
-        pods = self.world.pods_of(key)
+        pods = self._pods_of(key)
         serve = Key(key.namespace, names.engine(key.name))
         router = Key(key.namespace, names.router(key.name))
         telemetry = reading.models.get(key) if reading is not None and not reading.error else None
         return ModelView(
             intent=intent,
-            pool=self._pool(SERVE_POOL, serve, pods, intent, now),
-            router=self._pool(ROUTER_POOL, router, pods, intent, now),
+            pool=self._pool(SERVE_POOL, serve, pods.views[SERVE_POOL], intent, now),
+            router=self._pool(ROUTER_POOL, router, pods.views[ROUTER_POOL], intent, now),
             telemetry=telemetry,
         )
 
-    def _pool(self, name: str, key: Key, pods: list[OwnPod], intent: ModelIntent, now: float) -> PoolView:
+    def _pods_of(self, model: Key) -> _Pods:
+        """Pods of a Model as they were last time, if neither they nor any node changed since."""
+        pods, nodes = self.world.pods_of(model), self.cluster.nodes_version
+        known = self._pods.get(model)
+        if known is not None and known.pods is pods and known.nodes_version == nodes:
+            return known
+        views = {name: tuple(self._pod(pod) for pod in pods if pod.pool == name) for name in (SERVE_POOL, ROUTER_POOL)}
+        names_of = {name: tuple(view.name for view in those) for name, those in views.items()}
+        found = self._pods[model] = _Pods(pods, nodes, views, names_of)
+        return found
+
+    def _pool(self, name: str, key: Key, views: tuple[PodView, ...], intent: ModelIntent, now: float) -> PoolView:
         record = self.cluster.deployment(key)
-        views = tuple(self._pod(pod) for pod in pods if pod.pool == name)
         if record is None or record.owner_uid != intent.uid or record.deleting:
             return PoolView(name=name, exists=False, pods=views)
         placement = record.placement
@@ -196,7 +221,7 @@ class Observer:
         return view
 
     def _foreign_scaler(self, key: Key, record: DeploymentRecord, now: float) -> str:
-        scaler = self.cluster.scaler_of(key)
+        scaler = self._scalers.get(key, "")
         if scaler:
             return scaler
         foreign = record.foreign_scaler

@@ -14,9 +14,9 @@ from goodput.domain.identity import Key
 from goodput.domain.intent import Problem
 from goodput.domain.observed import ModelView, Snapshot
 from goodput.domain.plan import ModelPlan, Plan
-from goodput.resources.inputs import RenderInput
+from goodput.resources.inputs import RenderInput, RenderSettings
 from goodput.runtime.metrics import Metrics
-from goodput.runtime.rendering import render_input, render_settings
+from goodput.runtime.rendering import RenderKey, render_input, render_key, render_settings
 from goodput.runtime.settings import Settings
 from goodput_controllers.applying import Applier, NameTaken, NotLeading, Outcome, StillThere, VictimsUnseen
 from goodput_controllers.memories import Memories
@@ -60,6 +60,7 @@ class Reconciler:
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _side: asyncio.Task[None] | None = None
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
+    _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
     def start(
         self, snapshot: Snapshot, plan: Plan, broken: dict[Key, Exception], now: float
@@ -157,33 +158,55 @@ class Reconciler:
 
     def _work(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> Coroutine[Any, Any, None] | None:
         """What is to be done for one Model, or None: most passes find nothing for most Models."""
-        render = self._render(view, plan)
-        if render is not None:
-            update = self.applier.settled(render)
+        key = self._render_key(view, plan)
+        if key is not None:
+            update = self.applier.settled(plan.key, key)
             if update is not None:
                 self.book.note_update(plan.key, update)
-            elif now >= self._backoffs.get(plan.key, _Backoff()).until:
-                return self._apply(view, plan, render, told, now)
+            elif plan.key not in self._backoffs or now >= self._backoffs[plan.key].until:
+                render = self._render(view, plan)
+                if render is not None:
+                    return self._apply(view, plan, render, told, now)
         problems = self._problems(plan.key)
         if told or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
             return self._finish(view, plan, told, now)
         return None
 
+    def _render_key(self, view: ModelView, plan: ModelPlan) -> RenderKey | None:
+        """What to render depends on this; None where what runs is to be left alone."""
+        intent = view.intent
+        if plan.pool is None or intent.paused or any(problem.fatal for problem in intent.problems):
+            return None
+        return render_key(
+            intent,
+            plan.pool.placement,
+            replicas=plan.pool.replicas,
+            settings=self._render_settings(),
+            take_update=self.rollouts.take_update(plan.key),
+            surge=self.rollouts.surge(plan.key),
+        )
+
     def _render(self, view: ModelView, plan: ModelPlan) -> RenderInput | None:
-        """What to render, or None where what runs is to be left alone."""
+        """What to render; None if the Model went meanwhile."""
         entry = self.observer.world.models.get(plan.key)
-        fatal = any(problem.fatal for problem in view.intent.problems)
-        if plan.pool is None or entry is None or entry.value is None or view.intent.paused or fatal:
+        if plan.pool is None or entry is None or entry.value is None:
             return None
         return render_input(
             entry.value,
             view.intent,
             plan.pool.placement,
             replicas=plan.pool.replicas,
-            settings=render_settings(self.settings, pod_monitor=self.observer.cluster.has_pod_monitors),
+            settings=self._render_settings(),
             take_update=self.rollouts.take_update(plan.key),
             surge=self.rollouts.surge(plan.key),
         )
+
+    def _render_settings(self) -> RenderSettings:
+        pod_monitor = self.observer.cluster.has_pod_monitors
+        known = self._settings_with.get(pod_monitor)
+        if known is None:
+            known = self._settings_with[pod_monitor] = render_settings(self.settings, pod_monitor=pod_monitor)
+        return known
 
     async def _apply(self, view: ModelView, plan: ModelPlan, render: RenderInput, told: bool, now: float) -> None:
         key = plan.key

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from goodput.api.modelstatus import ModelStatus, PinnedStatus
 from goodput.domain.conditions import Condition, ConditionType
@@ -20,6 +21,8 @@ from goodput_controllers.figures import Figure, FigureWindow, attainment_figure
 from goodput_controllers.status_text import cost_text, pool_of, pool_summary, replicas_text, status_of
 
 QUIET_SECONDS = 300.0
+# After that time figures are looked at this often, each Model at an instant of its own.
+LOOK_SECONDS = 60.0
 # What a user should find in status for as long as it holds; the other rules come and go with the noise of the load.
 LASTING_RULES = frozenset(
     {Rule.HOLD_METRICS, Rule.HOLD_PAUSED, Rule.HOLD_CONFLICT, Rule.HOLD_PROBLEM, Rule.HOLD_MEMORY}
@@ -64,6 +67,9 @@ class _Known:
     told: Decision | None = None
     window: FigureWindow = field(default_factory=FigureWindow)
     update_available: str | None = None
+    # Which of the intervals of LOOK_SECONDS the figures were looked at in, and how far into a minute these begin.
+    looked: int = -1
+    offset_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -117,6 +123,10 @@ class StatusBook:
             return False
         if _verdicts(conditions) != known.verdicts:
             return True
+        interval = int((now + known.offset_seconds) // LOOK_SECONDS)
+        if interval == known.looked:
+            return False
+        known.looked = interval
         figures = _figures(plan, known.window, now)
         return any(
             name not in known.figures or figure.differs(known.figures[name].value) for name, figure in figures.items()
@@ -155,7 +165,10 @@ class StatusBook:
         known.figures = _figures(plan, known.window, now)
 
     def _of(self, key: Key) -> _Known:
-        return self._known.setdefault(key, _Known())
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known(offset_seconds=crc32(str(key).encode()) % LOOK_SECONDS)
+        return known
 
     @staticmethod
     def _adopt(known: _Known, present: ModelStatus, now: float) -> None:

@@ -41,10 +41,19 @@ class World:
         self._used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         # uid of a Model -> (plural, key) of the objects that it owns
         self._owned: dict[str, set[tuple[str, Key]]] = defaultdict(set)
+        # uid of a Model -> number of the last change of one of those, counted over all Models
+        self._changes: dict[str, int] = {}
+        self._last_change = 0
+        self._sorted_pods: dict[Key, tuple[OwnPod, ...]] = {}
 
-    def pods_of(self, model: Key) -> list[OwnPod]:
-        """All pods that carry this Model's label, sorted by name."""
-        return sorted(self._pods.get(model, {}).values(), key=lambda pod: pod.key)
+    def pods_of(self, model: Key) -> tuple[OwnPod, ...]:
+        """All pods that carry this Model's label, sorted by name; the same object as long as none of them changes."""
+        found = self._sorted_pods.get(model)
+        if found is None:
+            found = tuple(sorted(self._pods.get(model, {}).values(), key=lambda pod: pod.key))
+            if found:
+                self._sorted_pods[model] = found
+        return found
 
     def slo_of(self, model: Key, slo: Key) -> Entry[SLO] | None:
         """The SLO that a Model names, or the last that was seen of it."""
@@ -62,6 +71,10 @@ class World:
         """Objects whose controller is this Model."""
         return frozenset(self._owned.get(uid, ()))
 
+    def changes_of(self, uid: str) -> int:
+        """A number that is another one each time that an object of this Model was seen to appear, change or go."""
+        return self._changes.get(uid, 0)
+
     def pod_changed(self, key: Key, before: PodRecord | None, after: PodRecord | None) -> None:
         """A pod appeared, changed or went (called by its reflector)."""
         for record, sign in ((before, -1), (after, 1)):
@@ -71,22 +84,30 @@ class World:
                     used[name] += sign * count
         if isinstance(before, OwnPod):
             model = Key(key.namespace, before.model)
+            self._sorted_pods.pop(model, None)
             self._pods[model].pop(key, None)
             if not self._pods[model]:
                 del self._pods[model]
         if isinstance(after, OwnPod):
-            self._pods[Key(key.namespace, after.model)][key] = after
+            model = Key(key.namespace, after.model)
+            self._sorted_pods.pop(model, None)
+            self._pods[model][key] = after
         if (isinstance(before, OwnPod) or isinstance(after, OwnPod)) and _matters(before, after):
             self.dirty.set()
 
     def owned_changed(self, plural: str, key: Key, before: OwnedObject | None, after: OwnedObject | None) -> None:
         """An object that carries our label appeared, changed or went (called by its reflector)."""
+        self._last_change += 1
+        for record in (before, after):
+            if record is not None:
+                self._changes[record.owner_uid] = self._last_change
         if before is not None:
             self._owned[before.owner_uid].discard((plural, key))
-            if not self._owned[before.owner_uid]:
-                del self._owned[before.owner_uid]
         if after is not None:
             self._owned[after.owner_uid].add((plural, key))
+        if before is not None and not self._owned[before.owner_uid]:
+            del self._owned[before.owner_uid]
+            del self._changes[before.owner_uid]
         if before is None or after is None or _differs(before, after):
             self.dirty.set()
 

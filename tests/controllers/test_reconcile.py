@@ -50,7 +50,7 @@ async def test_steady_state_writes_nothing(bench: Any) -> None:
     """With nothing to change, ten minutes of passes write nothing, although messages and believed capacities move."""
     await served(bench)
     # Ten-minute figures appear in status once.
-    await bench.tick(32)
+    await bench.tick(38)
     assert kinds(bench.api) == ["Model/status"]
     bench.api.writes.clear()
     await bench.tick(60)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from goodput.api import Model
 from goodput.domain.intent import ModelIntent
 from goodput.domain.plan import Placement
+from goodput.domain.values import Value
 from goodput.resources.inputs import EngineInput, RenderInput, RenderSettings, SecretKey
 from goodput.runtime.settings import Settings
 
@@ -56,8 +55,7 @@ def render_input(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RenderKey:
+class RenderKey(Value, frozen=True, kw_only=True):
     """Equal keys render equal objects, given equal Deployments. Believed capacities and prices are no part of it."""
 
     uid: str
@@ -70,9 +68,16 @@ class RenderKey:
     surge: bool
 
 
-def render_key(render: RenderInput) -> RenderKey:
+def render_key(
+    intent: ModelIntent,
+    placement: Placement,
+    *,
+    replicas: int,
+    settings: RenderSettings,
+    take_update: bool,
+    surge: bool,
+) -> RenderKey:
     """What the rendered objects depend on."""
-    intent, placement = render.intent, render.placement
     return RenderKey(
         uid=intent.uid,
         generation=intent.generation,
@@ -85,8 +90,8 @@ def render_key(render: RenderInput) -> RenderKey:
             placement.tensor_parallel,
             placement.pipeline_parallel,
         ),
-        replicas=render.replicas,
-        settings=render.settings,
-        take_update=render.take_update,
-        surge=render.surge,
+        replicas=replicas,
+        settings=settings,
+        take_update=take_update,
+        surge=surge,
     )
