@@ -67,9 +67,13 @@ class _Known:
     told: Decision | None = None
     window: FigureWindow = field(default_factory=FigureWindow)
     update_available: str | None = None
-    # Which of the intervals of LOOK_SECONDS the figures were looked at in, and how far into a minute these begin.
-    looked: int = -1
+    # When its figures were looked at, and how far into a minute the intervals begin in which they are once.
+    looked_at: float = 0.0
     offset_seconds: float = 0.0
+
+    def interval(self, at: float) -> float:
+        """The number of the interval."""
+        return (at + self.offset_seconds) // LOOK_SECONDS
 
 
 @dataclass(slots=True)
@@ -123,10 +127,10 @@ class StatusBook:
             return False
         if _verdicts(conditions) != known.verdicts:
             return True
-        interval = int((now + known.offset_seconds) // LOOK_SECONDS)
-        if interval == known.looked:
+        # In one pass it is asked whether to write, and once more when writing.
+        if now != known.looked_at and known.interval(now) == known.interval(known.looked_at):
             return False
-        known.looked = interval
+        known.looked_at = now
         figures = _figures(plan, known.window, now)
         return any(
             name not in known.figures or figure.differs(known.figures[name].value) for name, figure in figures.items()
