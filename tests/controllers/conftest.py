@@ -98,7 +98,7 @@ class Law:
             from_replicas=have,
             to_replicas=want,
             wanted_replicas=want,
-            message=f"{action} {have} -> {want}",
+            detail=f"{action} {have} -> {want}",
         )
         figures = Figures(
             replicas_desired=want,

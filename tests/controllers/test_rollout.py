@@ -63,7 +63,6 @@ def fleet(
         from_replicas=2,
         to_replicas=2,
         wanted_replicas=2,
-        message="",
     )
     figures = Figures(forecast_rps=load, capacity_rps_per_replica=3.5, startup_seconds=100.0)
     plan = ModelPlan(

@@ -22,7 +22,6 @@ HOLD = Decision(
     from_replicas=2,
     to_replicas=2,
     wanted_replicas=2,
-    message="",
 )
 UP = replace(HOLD, action=Action.SCALE_UP, rule=Rule.DEMAND, to_replicas=3, wanted_replicas=3)
 

@@ -143,17 +143,8 @@ def _conclude(work: Work) -> ModelPlan:
         from_replicas=pool.spec_replicas if pool.exists else 0,
         to_replicas=total,
         wanted_replicas=wanted_replicas,
-        message=explain.sentence(
-            action,
-            rule,
-            clamp,
-            before=pool.spec_replicas if pool.exists else 0,
-            after=total,
-            wanted=wanted_replicas,
-            inputs=inputs,
-            detail=detail,
-        ),
         inputs=inputs,
+        detail=detail,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
         + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps),
     )

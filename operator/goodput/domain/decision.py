@@ -65,6 +65,44 @@ class Rejected(Value, frozen=True):
     reason: str
 
 
+_RULES = {
+    Rule.INITIAL: "a new Model starts at its minimum",
+    Rule.DEMAND: "the load to provide for needs it",
+    Rule.CERTAIN_MISSES: "even at best fewer requests meet the SLO than it asks for",
+    Rule.TRIM: "attainment is undecided, so capacity is trimmed by a step",
+    Rule.SCALE_DOWN_ALLOWED: "load left room for the whole window",
+    Rule.SCALE_DOWN_WAITING: "load leaves room, but not for the whole window yet",
+    Rule.ENOUGH: "what runs is what the load needs",
+    Rule.HOLD_METRICS: "metrics are not fresh, so nothing is decided from them",
+    Rule.HOLD_STARTING: "capacity is on its way",
+    Rule.HOLD_ROLLOUT: "no scale-down during a roll-out",
+    Rule.HOLD_PAUSED: "the Model is paused",
+    Rule.HOLD_CONFLICT: "something else writes the replicas of this Deployment",
+    Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
+    Rule.HOLD_MEMORY: "no scale-down before a full window was watched",
+    Rule.BOUNDS: "the bounds of the Model ask for it",
+}
+_MOVES = frozenset({Action.SCALE_UP, Action.SCALE_DOWN, Action.ADVISE_UP, Action.ADVISE_DOWN, Action.REPLACE})
+_VERBS = {
+    Action.PLACE: "Place",
+    Action.SCALE_UP: "Scale up",
+    Action.SCALE_DOWN: "Scale down",
+    Action.HOLD: "Hold",
+    Action.ADVISE_UP: "Advise up",
+    Action.ADVISE_DOWN: "Advise down",
+    Action.REPLACE: "Replace",
+}
+
+
+def number(value: float) -> str:
+    """Two decimals below 100, none above: enough to recompute the decision."""
+    return f"{value:.2f}" if abs(value) < 100.0 else f"{value:.0f}"
+
+
+def quantities(inputs: tuple[Quantity, ...]) -> str:
+    return ", ".join(f"{item.name} {number(item.value)}{' ' + item.unit if item.unit else ''}" for item in inputs)
+
+
 class Decision(Value, frozen=True, kw_only=True):
     """What was decided for one pool of one Model at `at` (Unix seconds)."""
 
@@ -78,9 +116,26 @@ class Decision(Value, frozen=True, kw_only=True):
     to_replicas: int
     # What the law wanted before the clamp.
     wanted_replicas: int
-    message: str
     inputs: tuple[Quantity, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    # What else there is to say.
+    detail: str = ""
+
+    @property
+    def message(self) -> str:
+        """The decision in a sentence."""
+        before, after = self.from_replicas, self.to_replicas
+        count = (
+            f"{before} -> {after} replicas" if self.action in _MOVES else f"{after} replica{'' if after == 1 else 's'}"
+        )
+        text = f"{_VERBS[self.action]} {count}: {_RULES[self.rule]}"
+        if self.inputs:
+            text += f" ({quantities(self.inputs)})"
+        if self.clamp is not Clamp.NONE and self.wanted_replicas != after:
+            text += f". Capped by {self.clamp.value}: {self.wanted_replicas} wanted"
+        if self.detail:
+            text += f". {self.detail}"
+        return text
 
     @property
     def id(self) -> str:
