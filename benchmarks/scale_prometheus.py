@@ -65,9 +65,9 @@ class Served:
         self.requests += MODEL_RPS * self.times * seconds
 
     def engine_values(self, quantity: Quantity) -> float:
-        """Of one engine pod: each has an equal share."""
-        share = self.requests / max(1, len(self.engines))
-        running = MODEL_RPS * self.times * REQUEST_P95_SECONDS / 2 / max(1, len(self.engines))
+        """Of one engine pod: each has an equal share, in whole requests."""
+        share = self.requests // max(1, len(self.engines))
+        running = round(MODEL_RPS * self.times * REQUEST_P95_SECONDS / 2 / max(1, len(self.engines)))
         return {Quantity.RUNNING: running, Quantity.WAITING: 0.0, Quantity.REJECTED: 0.0}.get(quantity, share)
 
     def sums(self, quantity: Quantity) -> float:
@@ -177,7 +177,7 @@ class Fleet:
                 if labels.fullmatch(str(edge)) is None:
                     continue
                 for model in self.models:
-                    value = share * model.engine_values(Quantity.FIRST_TOKENS)
+                    value = float(round(share * model.engine_values(Quantity.FIRST_TOKENS)))
                     for pod in model.engines:
                         yield (
                             f'"__name__":"{name}","le":"{edge}","namespace":"{model.namespace}","pod":"{pod}"',
@@ -194,7 +194,7 @@ class Fleet:
         for model in self.models:
             for pod in model.routers:
                 labels = f'"__name__":"{name}","namespace":"{model.namespace}","pod":"{pod}"'
-                yield labels, model.requests / len(model.routers)
+                yield labels, model.requests // len(model.routers)
 
 
 def application(fleet: Fleet) -> web.Application:
