@@ -1,5 +1,5 @@
 # ruff: noqa: F811 - fixtures come by import
-"""What is rendered for the example Models, asked of a real API server: taken, restricted, and equal when read."""
+"""What is rendered for example Models, asked of a real API server: taken, restricted, and equal when read."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ from goodput_world.cluster import REPOSITORY
 from schema_server import Server, any_cluster, server  # noqa: F401 - fixtures
 
 EXAMPLES = ("model-llama-8b", "model-tuned", "model-private", "model-pvc")
+# What no example writes: readOnly left out, and written as the false that Kubernetes drops.
+TEMPLATES: dict[str, dict[str, Any]] = {
+    f"{name}-volumes": {
+        "volumes": [
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "data", **read_only}},
+            {"name": "scratch", "emptyDir": {}},
+        ],
+        "volumeMounts": [
+            {"name": "claim", "mountPath": "/data", **read_only},
+            {"name": "scratch", "mountPath": "/scratch", **read_only},
+        ],
+    }
+    for name, read_only in {"plain": {}, "writable": {"readOnly": False}}.items()
+}
+CASES = (*EXAMPLES, *TEMPLATES)
 PLURALS = {
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
@@ -52,8 +67,11 @@ PLACEMENT = Placement(
 
 
 def _objects(example: str, routing: RoutingMode, namespace: str) -> list[KubeObject]:
-    raw = yaml.safe_load((REPOSITORY / "examples" / f"{example}.yaml").read_text(encoding="utf-8"))
+    file = example if example in EXAMPLES else EXAMPLES[0]
+    raw = yaml.safe_load((REPOSITORY / "examples" / f"{file}.yaml").read_text(encoding="utf-8"))
     raw["metadata"]["namespace"] = namespace
+    if example in TEMPLATES:
+        raw["spec"]["template"] = TEMPLATES[example]
     model = Model.parse(raw)
     intent = ModelIntent(
         key=Key(namespace, model.metadata.name),
@@ -93,7 +111,7 @@ def _ask(server: Server, verb: str, manifest: Mapping[str, Any], name: str, **pa
 
 
 @pytest.mark.parametrize("routing", list(RoutingMode))
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", CASES)
 def test_the_api_server_takes_every_object_and_compares_equal(
     example: str, routing: RoutingMode, server: Server
 ) -> None:
@@ -105,7 +123,7 @@ def test_the_api_server_takes_every_object_and_compares_equal(
         assert compare(applied, item) is None
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", CASES)
 async def test_pods_are_admitted_where_pod_security_is_restricted(
     example: str, server: Server, any_cluster: Any
 ) -> None:

@@ -95,6 +95,35 @@ def test_empty_and_absent_are_the_same() -> None:
     assert compare({}, {"a": {}, "b": [], "c": {"d": 1}}) == "c: missing, want {'d': 1}"
 
 
+def test_false_is_left_out_like_what_is_empty() -> None:
+    """Of a field that is either true or absent, the API server keeps no false: writing it again would never end."""
+    mounted = {"volumeMounts": [{"name": "a", "mountPath": "/a", "readOnly": False}]}
+    assert compare({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}, mounted) is None
+    assert compare({"volumeMounts": [{"name": "a", "mountPath": "/a", "readOnly": True}]}, mounted) is not None
+
+
+def _falses(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    parts = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    return [path] if item is False else [found for key, part in parts for found in _falses(part, (*path, key))]
+
+
+def test_a_false_of_ours_that_somebody_removes_is_a_difference(make_render: Make, stored: Stored) -> None:
+    """Whether tokens are mounted or privileges may grow: there, absent means another thing than false."""
+    rendered = render_model(make_render(), {})
+    places = [(object_key(item), item, path) for item in rendered.objects for path in _falses(item)]
+    assert {path[-1] for _, _, path in places} == {
+        "allowPrivilegeEscalation",
+        "automountServiceAccountToken",
+        "enableServiceLinks",
+    }
+    for key, item, path in places:
+        existing = stored(rendered)[key]
+        _set(existing, path, None)
+        difference = compare(existing, item)
+        assert difference is not None
+        assert f"{path[-1]}: missing, want False" in difference
+
+
 def test_comparing_changes_nothing(make_render: Make, stored: Stored) -> None:
     """Neither side is written to."""
     rendered = render_model(make_render(), {})

@@ -25,6 +25,9 @@ _MERGE_KEYS = {
 _ATOMIC_MAPS = frozenset({"selector", "matchLabels", "nodeSelector"})
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITY_FIELDS = frozenset({"sizeLimit"})
+# Fields whose absence is not `false` to the API server, but true or the choice of another object: it keeps their false.
+# It leaves out every other false, `readOnly` for one, as it leaves out what is empty.
+_THREE_VALUED = frozenset({"allowPrivilegeEscalation", "automountServiceAccountToken", "enableServiceLinks"})
 _MAX_SHOWN_CHARACTERS = 120
 
 
@@ -44,6 +47,13 @@ def _differs(path: str, have: Any, want: Any) -> str:
     return f"{path}: have {_shown(have)}, want {_shown(want)}"
 
 
+def _is_left_out(field: str, value: Any) -> bool:
+    """Whether the API server drops the field when it has this value."""
+    if value is False:
+        return field not in _THREE_VALUED
+    return value is None or value in ({}, [], "")
+
+
 def _map(have: Mapping[str, Any], want: Mapping[str, Any], path: str, field: str) -> str | None:
     if field in _ATOMIC_MAPS and set(have) != set(want):
         return _differs(path, dict(have), dict(want))
@@ -53,8 +63,7 @@ def _map(have: Mapping[str, Any], want: Mapping[str, Any], path: str, field: str
             continue
         where = f"{path}.{key}" if path else key
         if key not in have:
-            # The API server leaves out what is empty.
-            if wanted in ({}, [], "", None):
+            if _is_left_out(key, wanted):
                 continue
             return f"{where}: missing, want {_shown(wanted)}"
         quantity = field in _QUANTITY_MAPS or key in _QUANTITY_FIELDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from goodput.api import Model
+from goodput.api.template import as_kubernetes
 from goodput.domain.intent import ModelIntent
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
@@ -49,7 +50,7 @@ def render_input(
             args=tuple(spec.engine.args),
             env=tuple(variable.to_dict() for variable in spec.engine.env),
         ),
-        template=spec.template.to_dict() if spec.template is not None else {},
+        template=as_kubernetes(spec.template),
         take_update=take_update,
         surge=surge,
     )
