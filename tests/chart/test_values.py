@@ -76,6 +76,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tickSecond": 10}, "tickSecond"),
     ({"tickSeconds": "10s"}, "tickSeconds"),
     ({"prometheus": {"url": "prometheus:9090"}}, "prometheus.url"),
+    ({"prometheus": {"url": "https://user:pass@prometheus.example.com"}}, "prometheus.url"),
+    ({"prometheus": {"url": "https://token@prometheus.example.com/x"}}, "prometheus.url"),
+    ({"prometheus": {"url": "http://user:@prometheus:9090?x=@"}}, "prometheus.url"),
+    ({"prometheus": {"url": "http://prometheus:9090 "}}, "prometheus.url"),
     ({"prometheus": {"tokenSecret": {"name": "x"}}}, "key"),
     ({"image": {"digest": "latest"}}, "image.digest"),
     ({"replicas": -1}, "replicas"),
@@ -99,6 +103,15 @@ def test_wrong_values_are_refused(values: dict[str, Any], field: str) -> None:
     assert errors
     said = " ".join(f"{'.'.join(str(step) for step in error.absolute_path)} {error.message}" for error in errors)
     assert field in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://p:9090", "https://p.example.com/select/0/prometheus", "http://[::1]:9090/", "https://p/users/a@example.com"],
+)
+def test_addresses_of_prometheus_are_accepted(url: str) -> None:
+    """With a port, a path, an address of IPv6; an @ behind the host names nobody."""
+    jsonschema.Draft7Validator(SCHEMA).validate({"prometheus": {"url": url}})
 
 
 def test_every_variable_is_one_that_the_operator_reads() -> None:
