@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -159,6 +160,55 @@ async def test_refusals_and_absence_are_errors_in_words(store: Store) -> None:
     error = (await nowhere.read(wanted())).error
     assert "http://127.0.0.1:1" in error
     assert "onnection refused" in error
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://u:hunter2@127.0.0.1:1", "Prometheus at http://127.0.0.1:1 cannot be read: [Errno 111]"),
+        ("http://u:hunter2@127.0.0.1:1/@prom", "Prometheus at http://"),
+        ("http://u:hun/ter2@127.0.0.1:1", "Prometheus at http://127.0.0.1:1 cannot be read: that is no URL"),
+        ("u:hunter2@127.0.0.1:1", "Prometheus at 127.0.0.1:1 cannot be read: that is no URL"),
+        ("http://u:hunter2@", "Prometheus at http:// cannot be read: that is no URL"),
+        ("http://u:hun\u20acter2@127.0.0.1:1", "Prometheus at http://127.0.0.1:1 cannot be read: that is no URL"),
+    ],
+)
+async def test_the_password_of_a_url_is_never_told(url: str, told: str) -> None:
+    """Errors go on to conditions, events and logs: whatever is wrong, they name the server alone."""
+    error = (await PrometheusTelemetry(PrometheusSettings(url)).read(wanted())).error
+    assert error.startswith(told)
+    assert "hun" not in error
+    assert "ter2" not in error
+
+
+async def test_a_server_that_repeats_the_password_does_not_spread_it(store: Store) -> None:
+    """A proxy may quote the address that it was asked for in its own error."""
+    host = store.url.removeprefix("http://")  # type: ignore[attr-defined]
+    store.status, store.answer = 502, lambda _: f"no route to http://u:hunter2@{host}/api"  # type: ignore[method-assign]
+    error = (await PrometheusTelemetry(PrometheusSettings(f"http://u:hunter2@{host}")).read(wanted())).error
+    assert "hunter2" not in error
+    store.status, store.answer = 400, lambda _: f"no route to http://u:hunter2@{host}/api"  # type: ignore[method-assign]
+    error = (await PrometheusTelemetry(PrometheusSettings(f"http://u:hunter2@{host}")).read(wanted())).error
+    assert f"no route to http://{host}/api" in error
+
+
+@pytest.mark.parametrize("content", [b"hunter2\nx", "hunter2\u20ac".encode(), b"\xff\xfehunter2", b""])
+async def test_a_token_that_cannot_be_sent_is_not_quoted(content: bytes, tmp_path: Path) -> None:
+    """The file is named instead."""
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    error = (await PrometheusTelemetry(PrometheusSettings("http://127.0.0.1:1", str(file))).read(wanted())).error
+    assert f"{file} holds no bearer token" in error
+    assert "hunter2" not in error
+
+
+async def test_a_token_is_sent_without_the_end_of_its_line(store: Store, tmp_path: Path) -> None:
+    """As Kubernetes and editors write it."""
+    file = tmp_path / "token"
+    file.write_text("abc.DEF-123\n")
+    reader = PrometheusTelemetry(PrometheusSettings(store.url, str(file)))  # type: ignore[attr-defined]
+    assert (await reader.read(wanted())).error == ""
+    assert reader._session.headers["Authorization"] == "Bearer abc.DEF-123"
 
 
 def test_bucket_queries_ask_for_both_spellings_of_an_edge() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,15 @@ SETTLE_SECONDS = 0.5
 # The percentile of request time moves slowly and is the one query that reads all buckets.
 P95_EVERY_SECONDS = 120.0
 EDGES_EVERY_SECONDS = 300.0
+_TOKEN = re.compile(rb"[!-~]+")
+_USERINFO = re.compile(r"(?<=//)[^/\s'\"]*@")
+
+_NO_URL = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidSchema,
+    UnicodeError,
+)
 
 
 class _DecodingSession(requests.Session):
@@ -49,11 +59,17 @@ class _DecodingSession(requests.Session):
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """Where Prometheus is; `token_file` holds a bearer token, `ca_file` its authority."""
+    """Where Prometheus is; `url` may hold a password, `token_file` holds a bearer token, `ca_file` its authority."""
 
     url: str
     token_file: str = ""
     ca_file: str = ""
+
+    def without_userinfo(self, text: str) -> str:
+        """`text` without user and password of a URL: what is told here goes on to conditions, events and logs."""
+        # All of it before the last @, since a password that is not percent-encoded may hold what ends a host.
+        userinfo = self.url.rpartition("@")[0].split("://", 1)[-1]
+        return _USERINFO.sub("", text.replace(f"{userinfo}@", "") if userinfo else text)
 
 
 class PrometheusTelemetry:
@@ -114,7 +130,9 @@ class PrometheusTelemetry:
             tables = self._tables(wanted, at, give_up_at)
             self._session.decoder.forget_gone()
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise TelemetryUnavailable(f"Prometheus answered what cannot be read: {error!r}") from error
+            # Never the repr: that of a UnicodeError is the whole text that could not be coded.
+            told = self._settings.without_userinfo(f"{type(error).__name__}: {error}")
+            raise TelemetryUnavailable(f"Prometheus answered what cannot be read: {told[:300]}") from error
         models = {model.key: model_telemetry(model, tables) for model in wanted}
         missing: tuple[str, ...] = ()
         if any(model.serving for model in wanted):
@@ -179,22 +197,31 @@ class PrometheusTelemetry:
             self._authorize()
             return self._client.custom_query(query, params=params, timeout=left)
         except PrometheusApiClientException as error:
-            raise TelemetryUnavailable(f"Prometheus refused a query: {str(error)[:300]}") from error
-        except (requests.RequestException, msgspec.DecodeError, OSError) as error:
-            raise TelemetryUnavailable(f"Prometheus at {self._settings.url} cannot be read: {_short(error)}") from error
+            told = self._settings.without_userinfo(str(error))[:300]
+            raise TelemetryUnavailable(f"Prometheus refused a query: {told}") from error
+        except (requests.RequestException, msgspec.DecodeError, UnicodeError, OSError) as error:
+            told = f"Prometheus at {self._settings.url} cannot be read: {_short(error)}"
+            raise TelemetryUnavailable(self._settings.without_userinfo(told)[:300]) from error
 
     def _authorize(self) -> None:
         if self._settings.token_file:
-            token = Path(self._settings.token_file).read_text().strip()
-            self._session.headers["Authorization"] = f"Bearer {token}"
+            token = Path(self._settings.token_file).read_bytes().strip()
+            # A header that cannot be sent would be quoted in the error.
+            if not _TOKEN.fullmatch(token):
+                raise TelemetryUnavailable(
+                    f"{self._settings.token_file} holds no bearer token: one line of printable ASCII without spaces"
+                )
+            self._session.headers["Authorization"] = f"Bearer {token.decode()}"
 
 
 def _short(error: Exception) -> str:
     """The cause in a few words, without addresses that change from one attempt to the next."""
     if isinstance(error, requests.Timeout):
         return "no answer in time"
+    if isinstance(error, _NO_URL):
+        return "that is no URL of a server; in a user or password all but letters and digits is percent-encoded"
     if isinstance(error, requests.ConnectionError):
         reason = getattr(error.args[0], "reason", None) if error.args else None
         # urllib3 writes `<object>: Failed to establish a new connection: [Errno 111] Connection refused`.
-        return str(reason if reason is not None else error).rsplit(": ", 1)[-1].strip("')\"")[:200]
-    return f"{type(error).__name__}: {str(error)[:200]}"
+        return str(reason if reason is not None else error).rsplit(": ", 1)[-1].strip("')\"")
+    return f"{type(error).__name__}: {error}"
