@@ -38,7 +38,7 @@ _NO_URL = (
     requests.exceptions.InvalidURL,
     requests.exceptions.MissingSchema,
     requests.exceptions.InvalidSchema,
-    UnicodeError,
+    UnicodeEncodeError,
 )
 
 
@@ -199,7 +199,7 @@ class PrometheusTelemetry:
         except PrometheusApiClientException as error:
             told = self._settings.without_userinfo(str(error))[:300]
             raise TelemetryUnavailable(f"Prometheus refused a query: {told}") from error
-        except (requests.RequestException, msgspec.DecodeError, UnicodeError, OSError) as error:
+        except (requests.RequestException, msgspec.DecodeError, UnicodeEncodeError, OSError) as error:
             told = f"Prometheus at {self._settings.url} cannot be read: {_short(error)}"
             raise TelemetryUnavailable(self._settings.without_userinfo(told)[:300]) from error
 
