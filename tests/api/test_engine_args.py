@@ -21,12 +21,10 @@ from goodput.resources.engine import usertemplate
 from goodput.resources.engine.owned import split_user_args
 
 _FLAGS_FILE = Path(__file__).resolve().parents[2] / "e2e" / "goodput_world" / "engine" / "flags.tsv"
-_REAL_FLAGS = [
-    flag
-    for line in _FLAGS_FILE.read_text().splitlines()
-    for flag in line.split("\t")[0].split(",")
-    if flag.startswith("--")
-]
+_ROWS = [line.split("\t") for line in _FLAGS_FILE.read_text().splitlines()[1:] if line]
+# Name and aliases of every flag.
+_REAL_NAMES = [(row[0], *filter(None, row[1].split(","))) for row in _ROWS]
+_REAL_FLAGS = [flag for names in _REAL_NAMES for flag in names if flag.startswith("--")]
 _ALL_OWNED = [flag for flags in OWNED_FLAGS.values() for flag in flags]
 
 
@@ -117,8 +115,15 @@ def test_every_real_flag_is_refused_or_reaches_the_engine(flag: str) -> None:
     assert _accepts(flag) == (kept == (flag,)) == (flag not in _ALL_OWNED)
 
 
+def test_an_owned_flag_is_owned_by_all_its_names() -> None:
+    """An alias is the same flag; only the negative of a switch says something else."""
+    for names in _REAL_NAMES:
+        said = [name for name in names if not name.startswith(("--no-", "--disable-"))]
+        assert len({name in _ALL_OWNED for name in said}) <= 1, names
+
+
 def test_owned_flags_exist() -> None:
-    """Each is a flag of this version of vLLM; short ones are aliases that its list does not name."""
+    """Each is a flag of this version of vLLM; some short ones are aliases that its list does not name."""
     assert not [flag for flag in _ALL_OWNED if flag.startswith("--") and flag not in _REAL_FLAGS]
 
 

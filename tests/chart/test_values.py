@@ -107,7 +107,12 @@ def test_wrong_values_are_refused(values: dict[str, Any], field: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://p:9090", "https://p.example.com/select/0/prometheus", "http://[::1]:9090/", "https://p/users/a@example.com"],
+    [
+        "http://p:9090",
+        "https://p.example.com/select/0/prometheus",
+        "http://[::1]:9090/",
+        "https://p/users/a@example.com",
+    ],
 )
 def test_addresses_of_prometheus_are_accepted(url: str) -> None:
     """With a port, a path, an address of IPv6; an @ behind the host names nobody."""

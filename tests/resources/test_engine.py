@@ -204,7 +204,7 @@ def test_our_flags_cannot_be_taken_over(attempt: tuple[str, ...], make_render: M
 
 def test_allowed_flags_pass_with_their_values() -> None:
     """What is not ours stays, in order, with all its values, negative numbers included."""
-    args = ("--gpu-memory-utilization", "0.9", "--lora-modules", "a=/x", "b=/y", "--seed", "-1", "-q", "fp8")
+    args = ("--kv-cache-dtype", "fp8", "--lora-modules", "a=/x", "b=/y", "--seed", "-1", "-q", "fp8")
     assert split_user_args(args) == (args, ())
 
 

@@ -77,7 +77,15 @@ OWNED_FLAGS: dict[str, tuple[str, ...]] = {
     "the length of contexts and batches is sized by Goodput for the GPU and the SLO": (
         "--max-model-len",
         "--max-num-seqs",
+        "--max-num-active-seqs",
         "--max-num-batched-tokens",
+        "--max-num-scheduled-tokens",
+    ),
+    "the KV pool is sized by Goodput for the GPU: replicas are computed from it": (
+        "--gpu-memory-utilization",
+        "--device-memory-utilization",
+        "--kv-cache-memory-bytes",
+        "--num-gpu-blocks-override",
     ),
     "metrics that goodput is measured by are set by Goodput": (
         "--custom-histogram-buckets",
@@ -115,6 +123,8 @@ OWNED_ENV: tuple[str, ...] = (
     "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
     "VLLM_PORT",
     "VLLM_SERVER_DEV_MODE",
+    # Its metrics lack what goodput is measured by.
+    "VLLM_USE_RUST_FRONTEND",
 )
 OWNED_ENV_PREFIXES: tuple[str, ...] = ("GOODPUT_", "KUBERNETES_")
 
