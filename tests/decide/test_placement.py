@@ -86,6 +86,46 @@ def test_an_edit_of_types_or_parallelism_moves_it():
     assert wider.placement.tensor_parallel == 2
 
 
+def test_a_type_that_the_default_image_does_not_run_on_is_left_out_and_says_so():
+    """mi300x would be cheaper than h100-sxm, but the image is for CUDA: its pods would never start."""
+    both = supply(h100_sxm=8, mi300x=8)
+    found = placed(both)
+    assert found.placement is not None
+    assert found.placement.gpu_type == "h100-sxm"
+    why = next(each.reason for each in found.placement.rejected if each.option == "mi300x")
+    assert "amd.com/gpu" in why
+    assert "spec.gpuTypes" in why
+    named = place(intent(gpu_types=("h100-sxm", "mi300x")), pool(exists=False), TYPES, both, Policy())
+    assert named.placement is not None
+    assert named.placement.gpu_type == "mi300x", "who names it has an image for it"
+
+
+def test_with_no_other_type_the_author_is_asked_to_name_it():
+    """Nothing starts on it silently, and the message says which field to set."""
+    found = placed(supply(mi300x=8))
+    assert (found.placement, found.reason, found.stalled) == (None, ConditionReason.NO_GPU_TYPE, True)
+    assert found.message.startswith("spec.gpuTypes: nodes have mi300x only")
+    assert "spec.engine.image" in found.message
+
+
+def test_a_type_that_was_never_named_is_nowhere_to_go():
+    """The last node of its type is gone: it waits for one, and what runs on a type of its own image stays there."""
+    gone = place(intent(gpu_types=()), pool(gpu_type="h100-sxm"), TYPES, supply(mi300x=8), Policy())
+    assert gone.placement is not None
+    assert gone.placement.gpu_type == "h100-sxm"
+    there = placed(supply(h100_sxm=8, mi300x=8), on=pool(pod("a"), gpu_type="mi300x"))
+    assert there.placement is not None
+    assert there.placement.gpu_type == "mi300x"
+
+
+def test_slices_of_a_gpu_are_gpus_of_nvidia():
+    """A type of one's own with a MIG resource needs no name."""
+    types = {**TYPES, "mig": replace(TYPES["h100-sxm"], name="mig", resource_name="nvidia.com/mig-3g.40gb")}
+    found = place(intent(gpu_types=()), pool(exists=False), types, supply(mig=8), Policy())
+    assert found.placement is not None
+    assert found.placement.gpu_type == "mig"
+
+
 @pytest.mark.parametrize(
     ("changes", "there", "reason"),
     [

@@ -17,6 +17,8 @@ from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape, capacity, engine_defaults, fit
 
 _DEGREES = (1, 2, 4, 8)
+# GPUs, and slices of them, that the engine's default image runs on.
+_CUDA = "nvidia.com/"
 
 
 class Placed(Value, frozen=True):
@@ -113,10 +115,15 @@ def _incumbent(
         return gpu
     # No node of the type is left and nothing runs: stay only if there is nowhere else to go.
     elsewhere = any(
-        other.capacity > 0 and name != gpu.name and (not intent.gpu_types or name in intent.gpu_types)
+        other.capacity > 0 and name != gpu.name and name in gpus and _allowed(intent, gpus[name])
         for name, other in supply.items()
     )
     return None if elsewhere else gpu
+
+
+def _allowed(intent: ModelIntent, gpu: GpuType) -> bool:
+    """Whether replicas may go to this type. Who names one that CUDA does not run on brings an image for it."""
+    return gpu.name in intent.gpu_types if intent.gpu_types else gpu.resource_name.startswith(_CUDA)
 
 
 def _choose(
@@ -132,6 +139,7 @@ def _choose(
     options: list[_Option] = []
     unfit: list[str] = []
     invalid: list[str] = []
+    unnamed: list[str] = []
     allowed = sorted(intent.gpu_types) if intent.gpu_types else sorted(gpus)
     present = False
     for name in allowed:
@@ -144,6 +152,16 @@ def _choose(
             if intent.gpu_types:
                 rejected.append(Rejected(name, "no node of the cluster has it"))
             continue
+        if not _allowed(intent, gpu):
+            unnamed.append(name)
+            rejected.append(
+                Rejected(
+                    name,
+                    f"the default engine image does not run on {gpu.resource_name}: set spec.engine.image to one that "
+                    "does, and name the type in spec.gpuTypes",
+                )
+            )
+            continue
         present = True
         problem = _parallelism_problem(intent, arch, gpu)
         if problem:
@@ -154,7 +172,7 @@ def _choose(
         if option is not None:
             options.append(option)
     if not options:
-        return _nothing(intent, allowed, present, unfit, invalid)
+        return _nothing(intent, allowed, present, unfit, invalid, unnamed=unnamed)
     unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
     best = min(options, key=lambda option: _rank(option, not unpriced))
     others = sorted((option for option in options if option is not best), key=lambda option: option.label)
@@ -254,13 +272,21 @@ def _unfit(intent: ModelIntent, message: str) -> str:
     return f"spec.model: {message}: allow larger GPU types, or serve a smaller model"
 
 
-def _nothing(intent: ModelIntent, allowed: list[str], present: bool, unfit: list[str], invalid: list[str]) -> Placed:
+def _nothing(
+    intent: ModelIntent, allowed: list[str], present: bool, unfit: list[str], invalid: list[str], *, unnamed: list[str]
+) -> Placed:
     if unfit:
         return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, unfit[-1]), True)
     if invalid:
         return Placed(None, None, ConditionReason.PARALLELISM_INVALID, invalid[0], True)
     if intent.gpu_types:
         message = f"spec.gpuTypes: no node of the cluster has {', '.join(allowed)}: add nodes, or name other types"
+    elif unnamed:
+        message = (
+            f"spec.gpuTypes: nodes have {', '.join(unnamed)} only, on which the default engine image does not run: set "
+            "spec.engine.image to one that does, and name the types here"
+        )
+        return Placed(None, None, ConditionReason.NO_GPU_TYPE, message, True)
     else:
         message = (
             "no node of the cluster has any known GPU type: add nodes, or a GPUType that names the labels of yours"
