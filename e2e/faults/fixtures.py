@@ -29,7 +29,14 @@ from goodput_world.world import World, WorldConfig
 
 OPERATORS = "operators"
 """Namespace of the Leases of these tests' operators."""
-SHORT = {"cooldown_seconds": 4.0, "drain_prior_seconds": 1.0, "startup_prior_seconds": 2.0, "warmup_seconds": 1.0}
+SHORT = {
+    "cooldown_seconds": 4.0,
+    "drain_prior_seconds": 1.0,
+    "startup_prior_seconds": 2.0,
+    "warmup_seconds": 1.0,
+    # These tests ask for exact numbers: their load jumps and stays.
+    "jump_most": 1.0,
+}
 """The windows of a scale-down, in seconds: a law that takes minutes takes as long to test."""
 
 

@@ -24,7 +24,10 @@ class Intervals(Value, frozen=True):
 
 
 class Demand(Value, frozen=True):
-    """Offered load in requests/s. `slope` is its growth per second, 0 where no trend is significant."""
+    """Offered load in requests/s. `slope` is its growth per second, 0 where no trend is significant.
+
+    The trend is not believed beyond `most` times the load.
+    """
 
     rps: float
     slow_rps: float
@@ -32,6 +35,7 @@ class Demand(Value, frozen=True):
     slope: float
     source: str  # average, step or trend
     intervals: int  # scrape intervals that were seen
+    most: float = 1.0
 
 
 def intervals(
@@ -99,8 +103,8 @@ def estimate(seen: Intervals, policy: Policy) -> Demand | None:
     fast = counts[0] / width
     trend = _trend(_since_load_began(counts[: seen.apart]), policy)
     if trend is not None:
-        level, slope = trend
-        return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts))
+        level, slope, most = trend
+        return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts), most)
     step = _step(counts, policy)
     if step is not None:
         return Demand(step, slow, fast, 0.0, "step", len(counts))
@@ -133,12 +137,12 @@ def _since_load_began(counts: list[float]) -> list[float]:
     return counts if number == len(counts) else counts[: max(0, number - 1)]
 
 
-def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
-    """(level now, slope) of a straight line through the intervals, where its rise or fall is significant.
+def _trend(counts: list[float], policy: Policy) -> tuple[float, float, float] | None:
+    """(level now, slope, `most`) of a straight line through the intervals, where its rise or fall is significant.
 
     Where two constant levels fit better than the line, a rise is no proof of a ramp, but a load that has just jumped
-    may well go on rising (on real traces it does): the level is that of the newer one, the slope stays. A fall in one
-    step is over.
+    may well go on rising (on real traces it does): the level is that of the newer one, and it may rise by a share.
+    A fall in one step is over.
     """
     number = len(counts)
     if number < policy.slow_intervals:
@@ -156,6 +160,7 @@ def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
         return None
     # The line is known at the middle of each interval; now is half an interval after the newest middle.
     level = mean + slope * (centre + 0.5)
+    most = policy.trend_most
     split, left = _best_step(counts)
     if left < residual:
         if slope < 0.0:
@@ -163,7 +168,8 @@ def _trend(counts: list[float], policy: Policy) -> tuple[float, float] | None:
         # Of a single new interval the line says as much.
         newer = sum(counts[:split]) / split
         level = newer if split > 1 else min(newer, level)
-    return level / width, slope / (width * width)
+        most = policy.jump_most
+    return level / width, slope / (width * width), most
 
 
 def _best_step(counts: list[float]) -> tuple[int, float]:

@@ -78,8 +78,8 @@ def forecast(demand: Demand, memory: LoopMemory, startup: float, policy: Policy)
 
 
 def _line(demand: Demand, horizon: float, policy: Policy) -> float:
-    """Where the trend leads; not believed beyond tripling, for no line lasts that long."""
-    return min(demand.rps + max(0.0, demand.slope) * policy.trend_damping * horizon, 3.0 * demand.rps)
+    """Where the trend leads."""
+    return min(demand.rps + max(0.0, demand.slope) * policy.trend_damping * horizon, demand.most * demand.rps)
 
 
 def learn_ratio(

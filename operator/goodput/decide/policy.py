@@ -28,6 +28,8 @@ class Policy(Value, frozen=True, kw_only=True):
     # come in whole numbers.)
     prior_growth_per_minute: float = 0.08
     trend_damping: float = 0.7  # share of the horizon over which a trend is believed to go on
+    trend_most: float = 3.0  # no line lasts until the load is this many times what it is now
+    jump_most: float = 1.8  # after a jump the load is expected to rise to this many times the new one, at most
     prior_horizons: int = 20  # horizons seen until the prior has no weight
     max_ratio_quantile: float = 0.9
     scheduling_seconds: float = 3.0  # from the patched Deployment to a bound pod
