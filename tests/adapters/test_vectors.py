@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from goodput.adapters.vectors import Decoder, Series
+from goodput.adapters.vectors import MAX_VECTORS, Decoder, Series
 
 
 def test_a_vector_gives_its_labels_and_values() -> None:
@@ -56,3 +56,39 @@ def test_series_that_are_gone_are_forgotten() -> None:
             assert (series.pod, value) == (("n", name), 2.0)
         decoder.forget_gone()
         assert len(decoder._known) <= 20
+
+
+def _vector(query: str, pods: list[str]) -> bytes:
+    rows = [f'{{"metric":{{"__name__":"{query}","namespace":"n","pod":"{pod}"}},"value":[1,"2"]}}' for pod in pods]
+    return f'{{"data":{{"result":[{",".join(rows)}]}}}}'.encode()
+
+
+def test_vectors_that_did_not_come_again_are_forgotten() -> None:
+    """Where the first pod of a fleet is replaced again and again, one vector is kept for each query."""
+    decoder = Decoder()
+    pods = [f"p-{number}" for number in range(50)]
+    queries = [f"q{number}" for number in range(5)]
+    for generation in range(40):
+        pods[0] = f"a-{generation}"
+        for query in queries:
+            decoder.decode(_vector(query, pods))
+        decoder.forget_gone()
+        assert len(decoder._vectors) + len(decoder._used) == len(queries)
+
+
+def test_vectors_of_readings_that_broke_off_are_bounded() -> None:
+    """A reading that fails before its end never tells that it ended."""
+    decoder = Decoder()
+    for generation in range(200):
+        decoder.decode(_vector("q", [f"p-{generation}", "p"]))
+    assert len(decoder._vectors) + len(decoder._used) <= MAX_VECTORS
+
+
+def test_a_vector_like_the_last_one_is_not_looked_up_again() -> None:
+    """The list of its series is the one of last time, which is what makes large readings cheap."""
+    decoder = Decoder()
+    texts = [b'{"pod":"a","namespace":"n"}', b'{"pod":"b","namespace":"n"}']
+    decoder._rows = len(texts)
+    first = decoder._series_of(list(texts))
+    decoder.forget_gone()
+    assert decoder._series_of(list(texts)) is first

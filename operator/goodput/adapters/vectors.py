@@ -30,6 +30,10 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 
 
 Row = tuple[Series, float]
+# Labels as they came, and what they say.
+_Vector = tuple[list[bytes], list[Series]]
+# A reading asks for about ten. More are left by readings that broke off, one after the other, before their end.
+MAX_VECTORS = 32
 
 
 class _Labels(msgspec.Struct, frozen=True, gc=False):
@@ -66,8 +70,9 @@ class Decoder:
     def __init__(self) -> None:
         self.slots: Slots = {}
         self._known: dict[bytes, Series] = {}
-        # By its first series: the vector of last time.
-        self._vectors: dict[bytes, tuple[list[bytes], list[Series]]] = {}
+        # By its first series: the vectors of the last reading, and those of this one.
+        self._vectors: dict[bytes, _Vector] = {}
+        self._used: dict[bytes, _Vector] = {}
         self._rows = 0
 
     def decode(self, content: bytes) -> Sequence[Row] | Sequence[float | str]:
@@ -89,26 +94,29 @@ class Decoder:
 
     def forget_gone(self) -> None:
         """To be called after all queries of a reading: begin anew once most of what is known has gone."""
+        # Each vector is as long as the fleet: one that did not come again would be the most of what is kept.
+        self._vectors, self._used = self._used, {}
         if len(self._known) > 2 * self._rows:
             self._known.clear()
-            self._vectors.clear()
+            self._vectors = {}
             # Readings that are still looked at keep theirs.
             self.slots = {}
         self._rows = 0
 
     def _series_of(self, texts: list[bytes]) -> list[Series]:
-        before = self._vectors.get(texts[0])
+        vector = self._vectors.get(texts[0])
         # Where nothing came or went, the server answers in the same order. Comparing goes through memory once;
         # looking up each text jumps about in it.
-        if before is not None and before[0] == texts:
-            return before[1]
-        known = self._known
-        for text in texts:
-            if text not in known:
-                known[text] = self._series(text)
-        series = [known[text] for text in texts]
-        self._vectors[texts[0]] = texts, series
-        return series
+        if vector is None or vector[0] != texts:
+            known = self._known
+            for text in texts:
+                if text not in known:
+                    known[text] = self._series(text)
+            vector = texts, [known[text] for text in texts]
+        if len(self._used) >= MAX_VECTORS:
+            self._used.clear()
+        self._used[texts[0]] = vector
+        return vector[1]
 
     def _series(self, text: bytes) -> Series:
         labels = _LABELS.decode(text)
