@@ -12,7 +12,7 @@ import pytest
 
 from goodput.adapters import reflector as reflector_module
 from goodput.adapters.fakes import FakeKube, failing
-from goodput.adapters.kinds import POD_MONITORS, SERVICES
+from goodput.adapters.kinds import POD_MONITORS, SERVICES, Resource
 from goodput.adapters.kube_errors import NotFound, Unavailable
 from goodput.adapters.reflector import Reflector
 from goodput.domain.identity import Key
@@ -148,3 +148,30 @@ async def test_our_own_write_counts_before_its_event() -> None:
         reflector.assume(old)
 
         assert stored(reflector) == {"one": 81}
+
+
+class DeletingMeanwhile(FakeKube):
+    """Between two pages of a list, whoever reads it deletes an object."""
+
+    between: Callable[[], None] = staticmethod(lambda: None)
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, label_selector: str = ""
+    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        async for page in super().pages(resource, namespace, label_selector):
+            yield page
+            self.between()
+
+
+async def test_our_own_deletion_during_a_relist_ends_nothing() -> None:
+    """What is gone from the store before the last page is no ghost of this list, and the others are still found."""
+    api = DeletingMeanwhile()
+    for name in ("one", "two", "three"):
+        api.put(SERVICES, service(name))
+    reflector = Reflector(api, SERVICES, keep)
+    await reflector._list(None)
+    api.remove(SERVICES, Key("a", "two"))
+    api.put(SERVICES, service("later"))
+    api.between = lambda: reflector.forget(Key("a", "two"))  # type: ignore[method-assign]
+    await reflector._list(None)
+    assert set(stored(reflector)) == {"one", "three", "later"}

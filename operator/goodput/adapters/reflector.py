@@ -149,8 +149,10 @@ class Reflector(Generic[R]):
             self.last_activity = time.monotonic()
             await asyncio.sleep(0)
         for ghost in known - present:
-            # A list from before an object says nothing of it (a lagging server, or a write of our own meanwhile).
-            if self._store[ghost].version <= int(version or 0):
+            # It may have gone between two pages, by a deletion of our own. A list from before an object says nothing of
+            # it (a lagging server, or a write of our own meanwhile).
+            record = self._store.get(ghost)
+            if record is not None and record.version <= int(version or 0):
                 self._put(ghost, None)
         self._listed.add(namespace)
         return version
