@@ -65,6 +65,33 @@ def test_a_claim_splits_into_name_and_path(written: str, want: tuple[str, str] |
     assert Model.parse(_model(model=written)).claim_and_path == want
 
 
+@pytest.mark.parametrize("name", ["l40s", "h100.3g-40gb", "a.b.c", "x" * 63])
+def test_a_model_can_name_every_gpu_type(name: str) -> None:
+    """Whatever a GPUType may be called, dots included."""
+    assert GPUType.parse({"metadata": {"name": name}}).metadata.name == name
+    assert Model.parse(_model(gpuTypes=[name])).spec.gpu_types == (name,)
+
+
+@pytest.mark.parametrize("model", ["pvc://a.b/x", "pvc://" + "a" * 253, "pvc://weights/" + "a" * 300])
+def test_every_claim_can_be_named(model: str) -> None:
+    """With dots, as long as Kubernetes lets it be, and with a path of any length."""
+    assert Model.parse(_model(model=model)).spec.model == model
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"), [("Gt", ["8"]), ("Lt", ["0"]), ("In", ["a", "b"]), ("NotIn", ["8"]), ("Exists", [])]
+)
+def test_node_affinity_takes_what_kubernetes_takes(operator: str, values: list[str]) -> None:
+    """Numbers are compared for nodes; the values come through."""
+    term = {"matchExpressions": [{"key": "example.com/cores", "operator": operator, "values": values}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    template = Model.parse(_model(template={"affinity": {"nodeAffinity": required}})).spec.template
+    assert template is not None
+    assert template.to_dict()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == {
+        "nodeSelectorTerms": [term]
+    }
+
+
 def test_a_bare_off_in_yaml_is_off() -> None:
     """YAML reads it as false, and users write it bare."""
     assert Model.parse(_model(routing={"admission": False})).spec.routing.admission == "Off"

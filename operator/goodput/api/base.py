@@ -31,6 +31,8 @@ Bool = Annotated[bool, Strict()]
 
 MAX_NAME = 253
 _LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+# RFC 1123 subdomain: labels with dots between them, never two dots in a row.
+SUBDOMAIN = rf"{_LABEL}(?:[.]{_LABEL})*"
 
 # Name of a namespace, a volume or a container: RFC 1123 label.
 LabelName = Annotated[
@@ -43,7 +45,7 @@ ObjectName = Annotated[
     str,
     Field(min_length=1, max_length=MAX_NAME),
     matches(
-        rf"{_LABEL}(?:[.]{_LABEL})*",
+        SUBDOMAIN,
         "the name of an object is lower-case letters, digits, - and ., beginning and ending with a letter or digit",
     ),
 ]

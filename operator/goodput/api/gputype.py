@@ -6,19 +6,27 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from goodput.api.base import ApiModel, ApiObject, Int
+from goodput.api.base import SUBDOMAIN, ApiModel, ApiObject, Int
 from goodput.api.conditions import Conditions
-from goodput.api.podspec import LabelMap, Tolerations
+from goodput.api.podspec import PLAIN_NAME, LabelMap, Tolerations
 from goodput.api.quantities import KubeQuantity, Price, parse_price, parse_quantity
 from goodput.api.rules import Rule, matches
 
 MAX_GPUTYPE_NAME = 63
+GPUTypeName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_GPUTYPE_NAME),
+    matches(
+        SUBDOMAIN,
+        "the name of a GPU type is lower-case letters, digits, - and ., beginning and ending with a letter or digit",
+    ),
+]
 
 _ResourceName = Annotated[
     str,
     Field(min_length=3, max_length=120),
     matches(
-        r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?",
+        f"{SUBDOMAIN}/{PLAIN_NAME}",
         "the extended resource of a device plugin, such as nvidia.com/gpu",
     ),
 ]

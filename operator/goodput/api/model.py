@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from goodput.api.architecture import ArchitectureConfig
-from goodput.api.base import ApiModel, ApiObject, Bool, DataKey, Int, LabelName, ObjectName
+from goodput.api.base import MAX_NAME, SUBDOMAIN, ApiModel, ApiObject, Bool, DataKey, Int, LabelName, ObjectName
 from goodput.api.engine import Engine
+from goodput.api.gputype import GPUTypeName
 from goodput.api.modelstatus import ModelStatus
 from goodput.api.podspec import LocalObjectRef
 from goodput.api.quantities import Price, parse_price
@@ -22,7 +23,7 @@ MAX_MODEL_NAME = 63 - len("-prefill-") - 10 - 1 - 5
 _NAME = "[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
 _HUB_ID = "[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
-_PVC = "pvc://[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?(?:/[-A-Za-z0-9_][-A-Za-z0-9._]*)*"
+_PVC = f"pvc://{SUBDOMAIN}(?:/[-A-Za-z0-9_][-A-Za-z0-9._]*)*"
 
 
 class SLORef(ApiModel):
@@ -162,6 +163,11 @@ class ModelSpec(ApiModel):
             f"{_HUB_ID}|{_PVC}",
             "a model is a Hugging Face id (organisation/name) or pvc://claim/path (no . or .. in the path)",
         ),
+        Rule(
+            cel=f"!self.startsWith({cel_string(PVC_SCHEME)}) || size(self.split('/')[2]) <= {MAX_NAME}",
+            message=f"the name of a PersistentVolumeClaim has at most {MAX_NAME} characters",
+            holds=lambda model: not model.startswith(PVC_SCHEME) or len(model.split("/")[2]) <= MAX_NAME,
+        ),
     ]
     """What to serve: a Hugging Face id such as `meta-llama/Llama-3.1-8B-Instruct`, or `pvc://claim/path` for a
     directory on a PersistentVolumeClaim of this namespace."""
@@ -197,7 +203,7 @@ class ModelSpec(ApiModel):
     architecture: ArchitectureConfig | None = None
     """Structure of the model in config.json field names. Unset: looked up in the built-in catalogue."""
     gpu_types: Annotated[
-        tuple[LabelName, ...],
+        tuple[GPUTypeName, ...],
         Field(max_length=16),
         ListOf(""),
     ] = ()

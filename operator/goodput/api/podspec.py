@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from goodput.api.base import ApiModel, DataKey, Int, ObjectName
-from goodput.api.rules import ListOf, Rule, matches
+from goodput.api.base import SUBDOMAIN, ApiModel, DataKey, Int, LabelName, ObjectName
+from goodput.api.rules import ListOf, Rule, keys_match, matches
+
+# The part of a qualified name that stands behind the slash.
+PLAIN_NAME = "[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_QUALIFIED_NAME = f"(?:{SUBDOMAIN}/)?{PLAIN_NAME}"
 
 LabelKey = Annotated[
     str,
     Field(min_length=1, max_length=317),
     matches(
-        r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?",
-        "a label key is a name such as tier, or with a prefix such as example.com/tier",
+        _QUALIFIED_NAME,
+        "a label key is a name of up to 63 characters such as tier, or with a prefix such as example.com/tier",
     ),
 ]
+LABEL_KEYS = keys_match(
+    _QUALIFIED_NAME, "a key is a name of up to 63 characters such as tier, or with a prefix such as example.com/tier"
+)
 LabelValue = Annotated[
     str,
     Field(max_length=63),
@@ -25,7 +33,7 @@ LabelValue = Annotated[
         "a label value is at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit",
     ),
 ]
-LabelMap = Annotated[dict[str, LabelValue], Field(min_length=1, max_length=16)]
+LabelMap = Annotated[dict[str, LabelValue], Field(min_length=1, max_length=16), LABEL_KEYS]
 
 
 class SecretKeyRef(ApiModel):
@@ -47,7 +55,7 @@ class LocalObjectRef(ApiModel):
 class Toleration(ApiModel):
     """A taint that pods tolerate."""
 
-    key: Annotated[str, Field(max_length=317)] | None = None
+    key: LabelKey | None = None
     """Key of the taint. Unset: any key (with operator Exists)."""
     operator: Literal["Exists", "Equal"] | None = None
     """Exists or Equal. Unset: Equal."""
@@ -82,21 +90,54 @@ class Toleration(ApiModel):
 Tolerations = Annotated[tuple[Toleration, ...], Field(max_length=32), ListOf()]
 
 
-class SelectorRequirement(ApiModel):
-    """A condition on one label."""
+def _need_values(operators: str) -> Rule:
+    return Rule(
+        cel="(self.operator in ['Exists', 'DoesNotExist']) == (!has(self.values) || size(self.values) == 0)",
+        message=f"{operators} need values, Exists and DoesNotExist have none",
+        holds=lambda requirement: (requirement.operator in ("Exists", "DoesNotExist")) == (not requirement.values),
+        path=".values",
+    )
+
+
+class PodRequirement(ApiModel):
+    """A condition on one label of pods."""
+
+    key: LabelKey
+    """Label key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the values are compared."""
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=32)] = ()
+    """Values for In and NotIn (at least one). Unset: none, for the others."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (_need_values("In and NotIn"),)
+
+
+_WHOLE_NUMBER = "[0-9]{1,18}"
+
+
+class NodeRequirement(ApiModel):
+    """A condition on one label of nodes."""
 
     key: LabelKey
     """Label key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """How the values are compared; Gt and Lt are for node labels that hold one integer."""
+    """How the values are compared; Gt and Lt are for labels that hold a whole number."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=32)] = ()
     """Values for In and NotIn (at least one), Gt and Lt (exactly one). Unset: none, for the others."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        _need_values("In, NotIn, Gt and Lt"),
         Rule(
-            cel="(self.operator in ['Exists', 'DoesNotExist']) == (!has(self.values) || size(self.values) == 0)",
-            message="In, NotIn, Gt and Lt need values, Exists and DoesNotExist have none",
-            holds=lambda requirement: (requirement.operator in ("Exists", "DoesNotExist")) == (not requirement.values),
+            cel=(
+                "!(self.operator in ['Gt', 'Lt']) || !has(self.values) || size(self.values) == 0"
+                f" || (size(self.values) == 1 && self.values[0].matches('^{_WHOLE_NUMBER}$'))"
+            ),
+            message="Gt and Lt compare with exactly one value, a whole number",
+            holds=lambda requirement: (
+                requirement.operator not in ("Gt", "Lt")
+                or not requirement.values
+                or (len(requirement.values) == 1 and re.fullmatch(_WHOLE_NUMBER, requirement.values[0]) is not None)
+            ),
             path=".values",
         ),
     )
@@ -105,7 +146,7 @@ class SelectorRequirement(ApiModel):
 class NodeSelectorTerm(ApiModel):
     """Conditions on one node, all of which must hold."""
 
-    match_expressions: Annotated[tuple[SelectorRequirement, ...], Field(min_length=1, max_length=16)]
+    match_expressions: Annotated[tuple[NodeRequirement, ...], Field(min_length=1, max_length=16)]
     """Conditions on labels of the node."""
 
 
@@ -139,9 +180,9 @@ class NodeAffinity(ApiModel):
 class LabelSelector(ApiModel):
     """Pods by their labels."""
 
-    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16), LABEL_KEYS] | None = None
     """Labels that must have these values. Unset: none."""
-    match_expressions: Annotated[tuple[SelectorRequirement, ...], Field(max_length=16)] = ()
+    match_expressions: Annotated[tuple[PodRequirement, ...], Field(max_length=16)] = ()
     """Further conditions on labels. Unset: none."""
 
 
@@ -152,7 +193,7 @@ class PodAffinityTerm(ApiModel):
     """Which pods."""
     topology_key: LabelKey
     """Node label whose equal values count as near, such as `kubernetes.io/hostname`."""
-    namespaces: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
+    namespaces: Annotated[tuple[LabelName, ...], Field(max_length=16)] = ()
     """Namespaces of those pods. Unset: the Model's own."""
 
 

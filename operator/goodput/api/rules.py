@@ -71,6 +71,21 @@ def matches(pattern: str, message: str) -> Rule:
     )
 
 
+# Of a prefix (253 characters), a slash and a name.
+_MAX_KEY = 317
+
+
+def keys_match(pattern: str, message: str, *, match: bool = True) -> Rule:
+    """Every key of a map matches `pattern`, or with `match` False, none does."""
+    compiled = re.compile(pattern)
+    negated = "" if match else "!"
+    return Rule(
+        cel=f"self.all(k, size(k) <= {_MAX_KEY} && {negated}k.matches({cel_string(f'^(?:{pattern})$')}))",
+        message=message,
+        holds=lambda keys: all(len(key) <= _MAX_KEY and bool(compiled.fullmatch(key)) == match for key in keys),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ListOf:
     """How the API server merges a list, and what it therefore refuses twice.

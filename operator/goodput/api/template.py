@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from goodput.api.base import ApiModel, Bool, LabelName, ObjectName
-from goodput.api.podspec import Affinity, LabelValue, Tolerations
+from goodput.api.podspec import LABEL_KEYS, Affinity, LabelValue, Tolerations
 from goodput.api.quantities import KubeQuantity, parse_quantity
-from goodput.api.rules import ListOf, Rule, cel_string, matches
+from goodput.api.rules import ListOf, Rule, cel_string, keys_match, matches
 
 # Prefixes of label and annotation keys by which Goodput and Kubernetes steer pods, with all their subdomains.
 OWNED_DOMAINS = ("goodput.dev", "kubernetes.io", "k8s.io")
@@ -24,7 +23,6 @@ OWNED_MOUNTS = (
 )
 RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
-_KEY = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _OWNED_KEY = (
     r"(?:[^/]*[.])?(?:"
     + "|".join(domain.replace(".", "[.]") for domain in OWNED_DOMAINS)
@@ -33,20 +31,9 @@ _OWNED_KEY = (
 )
 
 
-def _keys(pattern: str, message: str, *, match: bool = True) -> Rule:
-    """Every key of a map matches `pattern`, or with `match` False, none does."""
-    compiled = re.compile(pattern)
-    negated = "" if match else "!"
-    return Rule(
-        cel=f"self.all(k, size(k) <= 317 && {negated}k.matches({cel_string(f'^(?:{pattern})$')}))",
-        message=message,
-        holds=lambda keys: all(len(key) <= 317 and bool(compiled.fullmatch(key)) == match for key in keys),
-    )
-
-
 _KEY_RULES = (
-    _keys(_KEY, "a key is a name of up to 63 characters such as tier, or with a prefix such as example.com/tier"),
-    _keys(
+    LABEL_KEYS,
+    keys_match(
         _OWNED_KEY,
         f"keys under {', '.join(OWNED_DOMAINS)} and {', '.join(OWNED_KEYS)} belong to Goodput or Kubernetes",
         match=False,
