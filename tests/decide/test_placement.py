@@ -66,6 +66,18 @@ def test_an_unknown_price_ranks_by_gpus_and_says_so():
     assert "l40" in found.message
 
 
+def test_under_a_limit_of_cost_a_type_with_a_price_is_preferred():
+    """Of a type without one its namespace would get no replica; where there is no other, that is said elsewhere."""
+    limited = Policy(max_cost_per_hour_per_namespace=10.0)
+    for there, want in ((supply(l40=8, h100_sxm=8), "h100-sxm"), (supply(l40=8), "l40")):
+        found = place(intent(gpu_types=()), pool(exists=False), TYPES, there, limited)
+        assert found.placement is not None
+        assert found.placement.gpu_type == want
+    both = place(intent(gpu_types=()), pool(exists=False), TYPES, supply(l40=8, h100_sxm=8), limited)
+    assert both.placement is not None
+    assert "no price" in next(each.reason for each in both.placement.rejected if each.option == "l40 TP1")
+
+
 def test_who_is_placed_stays_though_something_cheaper_appears():
     """A migration is a roll-out: a new type alone does not cause one."""
     there = supply(l40s=8, h100_sxm=8)

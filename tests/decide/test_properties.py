@@ -5,7 +5,7 @@ import math
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.decide.builders import START, counters, one, pod, pool, router, snapshot, telemetry, view
+from tests.decide.builders import START, counters, gpu, one, pod, pool, router, snapshot, telemetry, view
 
 from goodput.decide import Policy, decide
 from goodput.domain.conditions import ConditionType
@@ -140,15 +140,25 @@ def test_models_share_free_gpus_in_the_order_of_their_keys(loads, free):
 
 
 @QUICK
-@given(cap=st.integers(0, 10), loads=st.lists(st.floats(0, 30), min_size=1, max_size=4))
-def test_a_namespace_never_grows_beyond_its_gpus(cap, loads):
-    """What the administrator grants bounds all Models of a namespace together, their minReplicas included."""
+@given(
+    cap=st.integers(0, 10),
+    loads=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=4),
+    by_cost=st.booleans(),
+)
+def test_a_namespace_never_grows_beyond_its_gpus(cap, loads, by_cost):
+    """What the administrator grants (GPUs, or what they cost) bounds all Models of a namespace together, their
+    minReplicas and what stands in for pods on lost nodes included."""
     models, memory = [], {}
-    for index, rps in enumerate(loads):
+    for index, (rps, pods, lost) in enumerate(loads):
         key = Key("default", f"m{index}")
-        models.append(fleet([PodState.READY], key=key))
-        memory[key] = history(rps, 1)
-    plan = decide(snapshot(*models), memory, Policy(max_gpus_per_namespace=cap), START)
+        model = fleet([PodState.READY] * pods, key=key)
+        lame = tuple(replace(each, node_lost=number < lost) for number, each in enumerate(model.pool.pods))
+        models.append(replace(model, pool=replace(model.pool, pods=lame)))
+        memory[key] = history(rps, pods)
+    price = gpu("l40s").price_per_hour
+    assert price is not None
+    limits = {"max_cost_per_hour_per_namespace": cap * price} if by_cost else {"max_gpus_per_namespace": cap}
+    plan = decide(snapshot(*models), memory, Policy(**limits), START)
     total = sum(each.pool.replicas for each in plan.models if each.pool is not None)
     assert total <= cap
 

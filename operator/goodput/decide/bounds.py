@@ -111,10 +111,10 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
                 f" at {price:.2f} $/h",
             )
         )
-    free = shared.free.get(placement.gpu_type)
-    if free is not None:
-        here = placed_replicas(pool, placement.gpu_type)
-        possible = max(here + free // gpus, pool.spec_replicas if pool.gpu_type == placement.gpu_type else 0)
+    reachable = _reachable(placement, pool, shared)
+    if reachable is not None:
+        free = shared.free[placement.gpu_type]
+        possible = max(reachable, pool.spec_replicas if pool.gpu_type == placement.gpu_type else 0)
         limits.append(
             (
                 possible,
@@ -125,6 +125,34 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
     return limits
 
 
+def _reachable(placement: Placement, pool: PoolView, shared: Shared) -> int | None:
+    """Replicas for which there are GPUs: on those that it holds, and on those that are free."""
+    free = shared.free.get(placement.gpu_type)
+    return None if free is None else placed_replicas(pool, placement.gpu_type) + free // placement.gpus
+
+
+def with_stand_ins(
+    limited: int,
+    stand_ins: int,
+    intent: ModelIntent,
+    placement: Placement,
+    *,
+    pool: PoolView,
+    shared: Shared,
+    policy: Policy,
+) -> Bounded:
+    """`limited` plus stand-ins, as far as GPUs and grants reach: a lost node does not free those of its pods."""
+    limits = _grants(intent, placement, pool, shared, policy)
+    reachable = _reachable(placement, pool, shared)
+    if reachable is not None:
+        limits.append((reachable, Clamp.GPUS, f"no more GPUs {placement.gpu_type} are free"))
+    result = Bounded(limited + stand_ins)
+    for limit, clamp, message in limits:
+        if result.replicas > max(limit, limited):
+            result = Bounded(max(limit, limited), clamp, message)
+    return result
+
+
 def _grants(
     intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, policy: Policy
 ) -> list[tuple[int, Clamp, str]]:
@@ -133,17 +161,21 @@ def _grants(
     own_gpus, own_cost = _held(pool, shared.types)
     price = placement.price_per_hour
     grants: list[tuple[int, Clamp, str]] = []
-    if price and policy.max_cost_per_hour_per_namespace is not None:
-        left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
-        affordable = max(0, int(left / price + 1e-9))
-        grants.append(
-            (
-                affordable,
-                Clamp.MAX_COST,
-                f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h,"
-                f" {max(0.0, left):.2f} $ of it are left for {affordable} replicas",
+    if policy.max_cost_per_hour_per_namespace is not None:
+        may_spend = f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h"
+        if price is None:
+            # What runs on this type stays: it was there before the limit, or before its price was lost.
+            kept = own_gpus // placement.gpus if pool.gpu_type in ("", placement.gpu_type) else 0
+            message = (
+                f"{may_spend}, and no price of {placement.gpu_type} is known: set spec.pricePerHour of a GPUType of "
+                "that name; no replica is added until then"
             )
-        )
+            grants.append((kept, Clamp.MAX_COST, message))
+        elif price:
+            left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
+            affordable = max(0, int(left / price + 1e-9))
+            message = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas"
+            grants.append((affordable, Clamp.MAX_COST, message))
     if policy.max_gpus_per_namespace is not None:
         left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
         grants.append(

@@ -102,6 +102,7 @@ def _conclude(work: Work) -> ModelPlan:
     loads = memory.loads
     room_since = 0.0
     clamp, clamp_message, overruled = Clamp.NONE, "", ""
+    lacking = ""
     surge = surge_before
     held = _held_rule(intent, pool, placement, fatal)
     if held is not None or placement is None:
@@ -123,15 +124,22 @@ def _conclude(work: Work) -> ModelPlan:
             rule = Rule.BOUNDS
         total = limited.replicas
         if surge:
-            total = _with_stand_ins(total, surge, work, placement)
-            surge = max(0, total - limited.replicas)
+            whole = bounds.with_stand_ins(
+                total, surge, intent, placement, pool=pool, shared=fleet.shared, policy=policy
+            )
+            missing = total + surge - whole.replicas
+            if missing:
+                lacking = f"{missing} more would stand in for pods on lost nodes, but {whole.message}"
+            total, surge = whole.replicas, surge - missing
         bounds.take(total, intent, placement, pool, fleet.shared)
     advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule not in (Rule.HOLD_PROBLEM,)
     runs = pool.spec_replicas if (advise or held is not None) else total
     action = _action(pool, total, surge=surge, surge_before=surge_before, advise=advise, placement=placement, held=held)
     inputs = outcome.inputs(work)
     detail = "; ".join(
-        part for part in (clamp_message if clamp is not Clamp.NONE else "", outcome.detail(work, surge)) if part
+        part
+        for part in (clamp_message if clamp is not Clamp.NONE else "", outcome.detail(work, surge), lacking)
+        if part
     )
     decision = Decision(
         model=intent.key,
@@ -240,15 +248,6 @@ def _drain_seconds(work: Work) -> float:
     telemetry = work.view.telemetry
     p95 = telemetry.pool.request_seconds_p95 if telemetry is not None and telemetry.pool is not None else None
     return p95 if p95 is not None and isfinite(p95) and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds
-
-
-def _with_stand_ins(limited: int, surge: int, work: Work, placement: Placement) -> int:
-    """`limited` plus stand-ins, as far as GPUs reach: a lost node does not free those of its pods."""
-    free = work.fleet.shared.free.get(placement.gpu_type)
-    if free is None:
-        return limited + surge
-    here = bounds.placed_replicas(work.view.pool, placement.gpu_type)
-    return max(limited, min(limited + surge, here + free // placement.gpus))
 
 
 def _action(

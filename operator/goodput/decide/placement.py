@@ -173,6 +173,8 @@ def _choose(
             options.append(option)
     if not options:
         return _nothing(intent, allowed, present, unfit, invalid, unnamed=unnamed)
+    if policy.max_cost_per_hour_per_namespace is not None:
+        options = _priced_if_any(options, rejected)
     unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
     best = min(options, key=lambda option: _rank(option, not unpriced))
     others = sorted((option for option in options if option is not best), key=lambda option: option.label)
@@ -193,6 +195,19 @@ def _choose(
         rejected=tuple(rejected),
     )
     return Placed(placement, best.gpu, reason, message)
+
+
+def _priced_if_any(options: list[_Option], rejected: list[Rejected]) -> list[_Option]:
+    """Those with a price, if there are any: of others a namespace with a limit of cost gets no replica."""
+    priced = [option for option in options if option.gpu.price_per_hour is not None]
+    if not priced:
+        return options
+    rejected.extend(
+        Rejected(option.label, "no price of it is known, and what a namespace may spend is limited")
+        for option in options
+        if option.gpu.price_per_hour is None
+    )
+    return priced
 
 
 def _parallelism_problem(intent: ModelIntent, arch: Architecture, gpu: GpuType) -> str:
