@@ -27,6 +27,11 @@ def test_figures_are_dense_and_memory_is_what_cuda_reports():
     assert h100.memory_bandwidth_bytes_per_second == 3.35e12
 
 
+def test_every_built_in_type_has_bf16():
+    """The law of compute starts from it."""
+    assert not [gpu.name for gpu in built_in_gpu_types() if "bf16" not in dict(gpu.flops)]
+
+
 def test_a_built_in_price_is_an_assumption_and_no_price_is_none():
     """A price that nobody set is marked; an unknown one is None, not 0."""
     for gpu in built_in_gpu_types():

@@ -36,13 +36,10 @@ class Flops(ApiModel):
     """Dense peak FLOP/s of one GPU by precision. Vendors often quote sparse figures, which are twice as high."""
 
     bf16: KubeQuantity | None = None
-    """Dense bf16 FLOP/s, such as `989T`. Unset: the built-in figure of the type of this name."""
+    """Dense bf16 FLOP/s, such as `989T`; of a GPU without bf16 its fp16. Unset: the built-in figure of the type of this
+    name."""
     fp8: KubeQuantity | None = None
     """Dense fp8 FLOP/s. Unset: the built-in figure; none: the type has no fp8."""
-    int8: KubeQuantity | None = None
-    """Dense int8 operations per second. Unset: the built-in figure; none: the type has no int8."""
-    fp4: KubeQuantity | None = None
-    """Dense fp4 FLOP/s. Unset: the built-in figure; none: the type has no fp4."""
 
     def by_precision(self) -> dict[str, float]:
         """FLOP/s of the precisions that are set."""
@@ -51,7 +48,7 @@ class Flops(ApiModel):
 
 class GPUTypeSpec(ApiModel):
     """One kind of accelerator. Every unset field is the built-in catalogue's for the type of this name; a type that the
-    catalogue lacks needs `nodeSelector`, `memory`, `memoryBandwidth` and `flops`, else `Ready` is False."""
+    catalogue lacks needs `nodeSelector`, `memory`, `memoryBandwidth` and `flops.bf16`, else `Ready` is False."""
 
     resource_name: _ResourceName | None = None
     """Extended resource of the device plugin. Unset: the built-in one, `nvidia.com/gpu` for a type of your own."""
@@ -67,7 +64,8 @@ class GPUTypeSpec(ApiModel):
     flops: Flops | None = None
     """Dense peak FLOP/s of one GPU by precision. Unset: the built-in figures."""
     gpus_per_node: Int | None = Field(default=None, ge=1, le=256)
-    """GPUs of one node: the most that one replica can use. Unset: the built-in figure, 8 for a type of your own."""
+    """GPUs of one node: the most that one replica can use; 1 for a MIG profile, since a process sees one instance.
+    Unset: the built-in figure, 8 for a type of your own."""
     price_per_hour: Price | None = None
     """Price of one GPU for one hour, such as `"6.88"`. One currency for the whole cluster. Unset: the built-in list
     price, marked as an assumption; none known: ranked by GPU count."""

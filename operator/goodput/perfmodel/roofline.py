@@ -70,7 +70,9 @@ def step_times(arch: Architecture, gpu: GpuType, tensor_parallel: int = 1, speed
     fp8 = arch.weight_bytes_per_parameter <= 1.0
     peaks = dict(gpu.flops)
     native_fp8 = fp8 and "fp8" in peaks
-    peak = peaks["fp8"] if native_fp8 else peaks.get("bf16", max(peaks.values(), default=1.0))
+    # Every type has bf16; the peak of another precision is never taken for it.
+    bf16_peak = peaks["bf16"]
+    peak = peaks["fp8"] if native_fp8 else bf16_peak
     mfu = (prior.flops_fp8 if native_fp8 else prior.flops) * PREFILL_END_TO_END
     bandwidth = gpu.memory_bandwidth_bytes_per_second
     weight_bandwidth = bandwidth * (prior.weight_bandwidth_fp8 if fp8 else prior.weight_bandwidth) * tensor_parallel
@@ -82,7 +84,6 @@ def step_times(arch: Architecture, gpu: GpuType, tensor_parallel: int = 1, speed
     bytes_per_parameter = arch.weight_bytes_per_parameter
     ranks = float(tensor_parallel)
     reduces = 2.0 * arch.layers if tensor_parallel > 1 else 0.0
-    bf16_peak = peaks.get("bf16", peak)
     kv_share = kv_rank_share(arch, tensor_parallel)
     slower = 1.0 / speed
     return StepTimes(

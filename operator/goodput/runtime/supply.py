@@ -36,7 +36,7 @@ def incomplete(gpu_type: GPUType, built_in: bool) -> str:
         "spec.nodeSelector": spec.node_selector,
         "spec.memory": spec.memory,
         "spec.memoryBandwidth": spec.memory_bandwidth,
-        "spec.flops": spec.flops.by_precision() if spec.flops else None,
+        "spec.flops.bf16": spec.flops.bf16 if spec.flops else None,
     }
     return "" if built_in else ", ".join(field for field, value in needed.items() if not value)
 
