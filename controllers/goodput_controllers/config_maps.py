@@ -1,9 +1,15 @@
-"""ConfigMaps that Models refer to: fetched when first needed and again every minute, never watched."""
+"""ConfigMaps that Models refer to: fetched when first needed and again every minute, never watched.
+
+They are fetched beside the passes, which wait for them only shortly: one that hangs costs its own Model a later answer,
+and the fleet nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from goodput.adapters.kinds import CONFIG_MAPS
@@ -11,40 +17,56 @@ from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import KubeError, NotFound
 from goodput.domain.identity import Key
 
+log = logging.getLogger(__name__)
+
 REFRESH_SECONDS = 60.0
+# A missing one is looked for soon again: its author is about to create it.
+MISSING_SECONDS = 5.0
+RETRY_SECONDS = 30.0
+# A pass waits this long for what it asked for; what comes later counts from the next pass on.
+WAIT_SECONDS = 2.0
+FETCHES_AT_ONCE = 8
 
 
 @dataclass(slots=True)
 class _Fetched:
-    at: float
+    due_at: float
     data: dict[str, str] | None
 
 
 class ConfigMapCache:
-    """Texts of ConfigMaps by key; what cannot be read now stays as it was last read."""
+    """Texts of ConfigMaps by key; what cannot be read now stays as it was last read.
 
-    def __init__(self, api: KubeApi) -> None:
+    `changed` is called after a fetch that its pass did not wait for.
+    """
+
+    def __init__(
+        self, api: KubeApi, changed: Callable[..., None], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._api = api
+        self._changed = changed
+        self._monotonic = monotonic
         self._fetched: dict[Key, _Fetched] = {}
+        self._fetches: dict[Key, asyncio.Task[None]] = {}
+        self._limit = asyncio.Semaphore(FETCHES_AT_ONCE)
 
     async def refresh(self, wanted: Iterable[Key]) -> None:
-        """Fetch what is new or old, drop what is not wanted any more."""
+        """Fetch what is new or old, for a short while, and drop what is not wanted any more."""
         keys = set(wanted)
         for key in self._fetched.keys() - keys:
             del self._fetched[key]
-        now = time.monotonic()
-        for key in sorted(keys):
+        self._fetches = {key: fetch for key, fetch in self._fetches.items() if not fetch.done()}
+        now = self._monotonic()
+        started = []
+        for key in sorted(keys - self._fetches.keys()):
             known = self._fetched.get(key)
-            if known is not None and now - known.at < REFRESH_SECONDS:
-                continue
-            try:
-                found = await self._api.get(CONFIG_MAPS, key.namespace, key.name)
-                self._fetched[key] = _Fetched(now, {str(k): str(v) for k, v in (found.get("data") or {}).items()})
-            except NotFound:
-                # A missing one is looked for soon again: its author is about to create it.
-                self._fetched[key] = _Fetched(now - REFRESH_SECONDS + 5.0, None)
-            except KubeError:
-                continue
+            if known is None or now >= known.due_at:
+                self._fetches[key] = asyncio.create_task(self._fetch(key), name=f"ConfigMap {key}")
+                started.append(self._fetches[key])
+        if started:
+            _, late = await asyncio.wait(started, timeout=WAIT_SECONDS)
+            for fetch in late:
+                fetch.add_done_callback(self._changed)
 
     def text(self, namespace: str, name: str, entry: str) -> str | None:
         """Text of one entry; '' if the ConfigMap lacks it, None if there is no such ConfigMap."""
@@ -52,3 +74,17 @@ class ConfigMapCache:
         if known is None or known.data is None:
             return None
         return known.data.get(entry, "")
+
+    async def _fetch(self, key: Key) -> None:
+        try:
+            async with self._limit:
+                found = await self._api.get(CONFIG_MAPS, key.namespace, key.name)
+        except NotFound:
+            self._fetched[key] = _Fetched(self._monotonic() + MISSING_SECONDS, None)
+        except KubeError as error:
+            log.warning("ConfigMap %s cannot be read: %s", key, error)
+            known = self._fetched.get(key)
+            self._fetched[key] = _Fetched(self._monotonic() + RETRY_SECONDS, known.data if known is not None else None)
+        else:
+            data = {str(name): str(text) for name, text in (found.get("data") or {}).items()}
+            self._fetched[key] = _Fetched(self._monotonic() + REFRESH_SECONDS, data)

@@ -92,7 +92,7 @@ class Operator:
         settings, api, world = self.settings, self.api, self.world
         self.cluster = Cluster(api, world, namespaces=settings.namespaces, relist_seconds=settings.relist_seconds)
         self.lease = Lease(api, settings.lease_namespace, settings.lease_name, settings.identity)
-        self.config_maps = ConfigMapCache(api)
+        self.config_maps = ConfigMapCache(api, changed=world.touched)
         observer = Observer(world, self.cluster, self.config_maps, settings)
         memories = Memories(self.cluster)
         applier = Applier(api, world, self.cluster, leading=self.leading, limit=asyncio.Semaphore(settings.concurrency))
