@@ -43,6 +43,7 @@ from goodput_controllers.loop import Decide, FleetLoop
 from goodput_controllers.memories import Memories
 from goodput_controllers.observe import Observer
 from goodput_controllers.reconcile import Reconciler
+from goodput_controllers.rollout import Rollouts
 from goodput_controllers.side_status import SideStatus
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_writer import StatusWriter
@@ -108,6 +109,7 @@ class Operator:
             metrics=self.metrics,
             settings=settings,
             side=SideStatus(api, world, leading=self.leading),
+            rollouts=Rollouts(policy_of(settings)),
         )
         self.loop = FleetLoop(
             observer=observer,

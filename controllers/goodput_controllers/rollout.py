@@ -5,13 +5,15 @@ The Deployment does the work (a pod that does not get ready stops it, old pods s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from goodput.decide import Policy, bounds
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
-from goodput.domain.intent import Problem
+from goodput.domain.intent import ModelIntent, Problem
 from goodput.domain.observed import ModelView, PodState, PodView, Snapshot
-from goodput.domain.plan import ModelPlan, Plan
+from goodput.domain.plan import ModelPlan, Placement, Plan
 
 # A pod of a new revision that needs longer than this many learned start-ups is not going to make it.
 SLOW_STARTS = 2.0
@@ -21,14 +23,20 @@ LEAST_SLOW_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Rollouts:
-    """Terms of the roll-outs of all Models."""
+    """Terms of the roll-outs of all Models. Of `policy` only what a namespace may hold counts."""
 
+    policy: Policy = field(default_factory=Policy)
     _updating: Key | None = None
     _one_by_one: set[Key] = field(default_factory=set)
+    # Models whose namespace may not hold one more of their replicas, and those that hold one more for now.
+    _ungranted: set[Key] = field(default_factory=set)
+    _surging: set[Key] = field(default_factory=set)
     _problems: dict[Key, Problem] = field(default_factory=dict)
 
     def forget(self, present: set[Key]) -> None:
         self._one_by_one &= present
+        self._ungranted &= present
+        self._surging &= present
         for key in self._problems.keys() - present:
             del self._problems[key]
         if self._updating is not None and self._updating not in present:
@@ -48,6 +56,7 @@ class Rollouts:
                 self._problems.pop(key, None)
                 continue
             self._look_at(view, model, now)
+        self._look_at_grants(snapshot, plans)
 
     def take_update(self, key: Key) -> bool:
         """Whether it is this Model's turn."""
@@ -55,10 +64,39 @@ class Rollouts:
 
     def surge(self, key: Key) -> bool:
         """Whether a new pod starts before an old one goes."""
-        return key not in self._one_by_one
+        return key not in self._one_by_one and key not in self._ungranted
 
     def problem(self, key: Key) -> Problem | None:
         return self._problems.get(key)
+
+    def _look_at_grants(self, snapshot: Snapshot, plans: Mapping[Key, ModelPlan]) -> None:
+        """Find out who may not start a new pod before an old one goes, since its namespace would hold too much then.
+
+        A Model that rolls out takes one replica beside what was decided; one that may do so next takes nothing yet.
+        """
+        policy = self.policy
+        if policy.max_gpus_per_namespace is None and policy.max_cost_per_hour_per_namespace is None:
+            return
+        shared = bounds.Shared.of(snapshot.models, {gpu.name: gpu for gpu in snapshot.gpu_types}, {})
+        resting: list[tuple[ModelIntent, Placement]] = []
+        rolling: list[tuple[ModelIntent, Placement]] = []
+        for view in snapshot.models:
+            intent = view.intent
+            plan = plans.get(intent.key)
+            if plan is not None and plan.pool is not None:
+                bounds.take(plan.pool.replicas, intent, plan.pool.placement, view.pool, shared)
+                replaces = _replaces_pods(view) and intent.key not in self._one_by_one
+                (rolling if replaces else resting).append((intent, plan.pool.placement))
+        beyond = {intent.key for intent, placed in resting if not bounds.grants_one(intent, placed, shared, policy)}
+        surging = set()
+        # Who has its new pod already comes first.
+        for intent, placed in sorted(rolling, key=lambda each: each[0].key not in self._surging):
+            if bounds.grants_one(intent, placed, shared, policy):
+                bounds.add_one(intent, placed, shared)
+                surging.add(intent.key)
+            else:
+                beyond.add(intent.key)
+        self._ungranted, self._surging = beyond, surging
 
     def _look_at(self, view: ModelView, plan: ModelPlan, now: float) -> None:
         key = view.intent.key
@@ -81,6 +119,14 @@ class Rollouts:
                 f"pod {slow[0].name} of the new revision is not ready after {now - slow[0].created_at:.0f} s; old pods "
                 "serve on: see its log, or undo the change"
             )
+
+
+def _replaces_pods(view: ModelView) -> bool:
+    """Whether pods of an older revision are there: a Deployment that was just written says so too that it rolls out."""
+    pool = view.pool
+    return pool.rolling_out and any(
+        pod.revision != pool.revision for pod in pool.pods if pod.state is not PodState.TERMINATING
+    )
 
 
 def _blocked(message: str) -> Problem:

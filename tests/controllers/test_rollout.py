@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from goodput.adapters.kinds import DEPLOYMENTS
+from goodput.decide import Policy
 from goodput.domain.decision import Action, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
@@ -137,3 +140,78 @@ def test_updates_come_one_model_at_a_time() -> None:
     assert not rollouts.take_update(Key("a", "two"))
     looked(*still, candidates=("two",), rollouts=rollouts)
     assert rollouts.take_update(Key("a", "two"))
+
+
+def limited(**limits: float) -> Rollouts:
+    return Rollouts(Policy(**limits))  # type: ignore[arg-type]
+
+
+def priced(fleet_of_one: tuple[ModelView, ModelPlan], price: float) -> tuple[ModelView, ModelPlan]:
+    view, plan = fleet_of_one
+    assert plan.pool is not None
+    placement = replace(plan.pool.placement, price_per_hour=price)
+    return view, replace(plan, pool=replace(plan.pool, placement=placement))
+
+
+@pytest.mark.parametrize(("granted", "surge"), [(4, False), (5, False), (6, True)])
+@pytest.mark.parametrize("rolling", [False, True], ids=["about to roll out", "rolling out"])
+def test_no_surge_beyond_the_gpus_of_a_namespace(granted: int, surge: bool, rolling: bool) -> None:
+    """Two replicas of two GPUs each: a third one for a while needs two more. The terms are there before a roll-out."""
+    pods = (*OLD, pod("c", PodState.STARTING, "new", created_at=NOW - 10)) if rolling else OLD
+    model = fleet(*pods, rolling=rolling)
+    assert looked(model, rollouts=limited(max_gpus_per_namespace=granted)).surge(M) is surge
+
+
+@pytest.mark.parametrize(("price", "surge"), [(2.0, True), (2.1, False), (0.0, True)])
+def test_no_surge_beyond_what_a_namespace_may_spend(price: float, surge: bool) -> None:
+    """Three replicas cost no more than granted, or the first one has to go first."""
+    rollouts = limited(max_cost_per_hour_per_namespace=6.0)
+    assert looked(priced(fleet(*OLD, rolling=False), price), rollouts=rollouts).surge(M) is surge
+
+
+def test_no_surge_of_what_has_no_price_where_cost_is_limited() -> None:
+    """Nobody knows whether the namespace may have one more."""
+    assert not looked(fleet(*OLD, rolling=False), rollouts=limited(max_cost_per_hour_per_namespace=6.0)).surge(M)
+
+
+def test_of_two_roll_outs_the_first_takes_what_is_left() -> None:
+    """Room for one new pod: another Model goes one by one until the first is through, whatever their names are."""
+    one, two = (fleet(*OLD, pod("c", PodState.STARTING, "new", created_at=NOW - 10), name=name) for name in "mn")
+    rollouts = looked(one, two, rollouts=limited(max_gpus_per_namespace=10))
+    assert (rollouts.surge(M), rollouts.surge(Key("a", "n"))) == (True, False)
+    looked(fleet(*OLD, name="m", rolling=False), two, rollouts=rollouts)
+    assert rollouts.surge(Key("a", "n"))
+    looked(one, two, rollouts=rollouts)
+    assert (rollouts.surge(M), rollouts.surge(Key("a", "n"))) == (False, True)
+
+
+def test_a_write_that_was_not_seen_yet_takes_nothing_from_others() -> None:
+    """Each write of a Deployment looks like a roll-out for an instant: others are not rewritten for it."""
+    written = fleet(*(replace(each, revision="new") for each in OLD), name="m")
+    rollouts = looked(written, fleet(*OLD, name="n", rolling=False), rollouts=limited(max_gpus_per_namespace=10))
+    assert (rollouts.surge(M), rollouts.surge(Key("a", "n"))) == (True, True)
+
+
+def test_the_namespace_of_another_takes_nothing() -> None:
+    """Grants are of one namespace each."""
+    view, plan = fleet(*OLD, rolling=False)
+    other = Key("b", "m")
+    elsewhere = replace(view, intent=replace(view.intent, key=other)), replace(plan, key=other)
+    rollouts = looked((view, plan), elsewhere, rollouts=limited(max_gpus_per_namespace=6))
+    assert (rollouts.surge(M), rollouts.surge(other)) == (True, True)
+
+
+@pytest.mark.parametrize(("granted", "want"), [(2, 0), (3, 1)])
+async def test_the_administrators_limit_reaches_the_deployment(
+    new_bench: Callable[..., Any], granted: int, want: int
+) -> None:
+    """Two replicas of one GPU each: only a third granted GPU lets a new pod start first."""
+    bench = new_bench(max_gpus_per_namespace=granted)
+    bench.furnish()
+    await bench.start()
+    bench.law.wanted["llama"] = 2
+    bench.apply(bench.model())
+    await bench.tick(3)
+    strategy = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]["spec"]["strategy"]
+    assert strategy["rollingUpdate"]["maxSurge"] == want
+    await bench.stop()

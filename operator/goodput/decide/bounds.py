@@ -205,3 +205,22 @@ def take(
     if free is not None:
         more = max(0, replicas - placed_replicas(pool, placement.gpu_type)) * placement.gpus
         shared.free[placement.gpu_type] = max(0, free - more)
+
+
+def grants_one(intent: ModelIntent, placement: Placement, shared: Shared, policy: Policy) -> bool:
+    """Whether the administrator grants the namespace one more replica."""
+    namespace = intent.key.namespace
+    most_gpus, most_cost = policy.max_gpus_per_namespace, policy.max_cost_per_hour_per_namespace
+    if most_gpus is not None and shared.gpus.get(namespace, 0) + placement.gpus > most_gpus:
+        return False
+    price = placement.price_per_hour
+    if most_cost is None or price == 0.0:
+        return True
+    return price is not None and shared.cost.get(namespace, 0.0) + price <= most_cost + 1e-9
+
+
+def add_one(intent: ModelIntent, placement: Placement, shared: Shared) -> None:
+    """Take one replica more than what was decided."""
+    namespace = intent.key.namespace
+    shared.gpus[namespace] = shared.gpus.get(namespace, 0) + placement.gpus
+    shared.cost[namespace] = shared.cost.get(namespace, 0.0) + (placement.price_per_hour or 0.0)
