@@ -82,6 +82,8 @@ class Cluster:
         self._world = world
         # Another number each time that nodes changed in what matters.
         self.nodes_version = 0
+        # None until `run`: an operator that waits for its CRDs has begun to watch nothing, and is alive.
+        self._begun_at: float | None = None
 
     def _node_changed(self, _: Key, before: NodeRecord | None, after: NodeRecord | None) -> None:
         if (
@@ -114,11 +116,15 @@ class Cluster:
 
     def silent(self) -> list[str]:
         """Kinds whose watch is dead although the API server answers others."""
-        now = time.monotonic()
+        if self._begun_at is None:
+            return []
+        now, begun_at = time.monotonic(), self._begun_at
         return [
             reflector.resource.plural
             for reflector in self.reflectors()
-            if not reflector.absent and not reflector.problem and now - reflector.last_activity > DEAD_SECONDS
+            if not reflector.absent
+            and not reflector.problem
+            and now - max(begun_at, reflector.last_activity) > DEAD_SECONDS
         ]
 
     def deployment(self, key: Key) -> DeploymentRecord | None:
@@ -140,4 +146,5 @@ class Cluster:
 
     async def run(self) -> None:
         """Reflect until cancelled."""
+        self._begun_at = time.monotonic()
         await asyncio.gather(*(reflector.run() for reflector in self.reflectors()))
