@@ -2,8 +2,8 @@
 
 Order of writes of one Model: its memory before a change of replicas (a crash in between then decides again from what
 runs, and remembers that it scaled), costs of victims before replicas fall, what pods need before the Deployment.
-An engine Deployment is written against the resourceVersion that the decision was made from: a decision from an old
-state meets a Conflict and is made anew.
+An engine Deployment is written only while it asks for the replicas that the decision was made from, and against the
+resourceVersion that says so: a decision from an old state meets a Conflict and is made anew.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ class Applier:
 
         Raises:
             NotLeading: another operator took over.
+            Conflict: the engine Deployment is not, or no longer, what was decided from.
             NameTaken, StillThere: see there.
             KubeError: the API server did not take a write.
         """
@@ -119,6 +120,7 @@ class Applier:
         changes = self.world.changes_of(intent.uid)
         engine = Key(intent.key.namespace, names.engine(intent.key.name))
         before = self._mine(DEPLOYMENTS, engine, intent.uid)
+        _check_decided_from(plan, before)
         if before is None:
             await self._still_there(intent)
         existing = {
@@ -141,7 +143,11 @@ class Applier:
             resource = resource_of(manifest)
             key = Key(intent.key.namespace, manifest["metadata"]["name"])
             record = self._mine(resource, key, intent.uid)
-            if await self._write(resource, key, manifest, record, guard=key == engine):
+            guarded = resource is DEPLOYMENTS and key == engine
+            if guarded:
+                # Much may have waited since: for other writes, for costs of victims.
+                _check_decided_from(plan, record)
+            if await self._write(resource, key, manifest, record, guard=guarded):
                 written += 1
             after = self.cluster.owned[resource.plural].get(key)
             if after is not None:
@@ -303,6 +309,16 @@ class Applier:
     def _check_leading(self) -> None:
         if not self.leading():
             raise NotLeading("leadership was lost")
+
+
+def _check_decided_from(plan: ModelPlan, record: OwnedObject | None) -> None:
+    """Raise Conflict if the engine asks for other replicas than those that the decision was made from."""
+    there = record.replicas if isinstance(record, DeploymentRecord) else 0
+    decided_from = plan.decision.from_replicas
+    if there != decided_from:
+        raise Conflict(
+            f"the Deployment of {plan.key} asks for {there} replicas, not for {decided_from} as decided from"
+        )
 
 
 def _is_memory(item: tuple[str, Key], model: Key) -> bool:

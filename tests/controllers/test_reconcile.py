@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from collections.abc import Callable
@@ -112,6 +113,54 @@ async def test_a_decision_from_an_old_state_is_made_anew(bench: Any) -> None:
     assert bench.operator.cluster.deployment(Key("a", "llama-serve")).replicas == 9
     await bench.tick()
     assert bench.replicas() == 3
+
+
+@pytest.mark.parametrize("wanted", [2, 4])
+async def test_a_change_while_a_pass_writes_is_decided_anew(bench: Any, wanted: int) -> None:
+    """Somebody scales while the memory is written, and our watch tells so: that number stays, however new its version.
+
+    No later write of the pass may rest on a count that it did not decide from.
+    """
+    await served(bench, scaling={"minReplicas": 3})
+    original = bench.api.apply
+
+    async def apply(manifest: dict[str, Any], resource: Resource, *, subresource: str = "") -> dict[str, Any]:
+        answer: dict[str, Any] = await original(manifest, resource, subresource=subresource)
+        if resource is CONFIG_MAPS:
+            changed = copy.deepcopy(bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")])
+            changed["spec"]["replicas"] = 9
+            bench.api.put(DEPLOYMENTS, changed)
+            while bench.operator.cluster.deployment(Key("a", "llama-serve")).replicas != 9:
+                await asyncio.sleep(0.005)
+        return answer
+
+    bench.api.apply = apply
+    bench.law.wanted["llama"] = wanted
+    await bench.tick()
+    assert bench.replicas() == 9
+    assert bench.operator.world.dirty.is_set()
+    bench.api.apply = original
+    await bench.tick()
+    assert bench.replicas() == wanted
+
+
+async def test_a_change_between_decision_and_writes_is_decided_anew(bench: Any) -> None:
+    """Somebody scales after the snapshot and before the writes begin: nothing is written for the old decision."""
+    await served(bench, scaling={"minReplicas": 3})
+    law = bench.operator.loop.decide
+
+    def decide(*args: Any) -> Any:
+        plan = law(*args)
+        changed = copy.deepcopy(bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")])
+        changed["spec"]["replicas"] = 9
+        bench.operator.cluster.owned[DEPLOYMENTS.plural].assume(bench.api.put(DEPLOYMENTS, changed))
+        return plan
+
+    bench.operator.loop.decide = decide
+    bench.law.wanted["llama"] = 1
+    await bench.tick()
+    assert bench.replicas() == 9
+    assert kinds(bench.api) == []
 
 
 async def test_drift_is_mended(bench: Any) -> None:
