@@ -84,6 +84,53 @@ def test_other_trouble_is_no_missing_object() -> None:
     assert not _problems(LLAMA, pods=(crashed,))
 
 
+SERVED = Settings(prometheus_url="http://prometheus", namespaces=("team", "other"))
+PLATFORM = {**LLAMA, "slo": {"name": "chat", "namespace": "platform"}}
+
+
+def test_an_slo_of_a_namespace_that_is_not_watched_cannot_be_seen() -> None:
+    """To create it would change nothing: what stands in the way is named."""
+    (problem,) = _problems(PLATFORM, slo=None, settings=SERVED)
+    assert (problem.type, problem.reason, problem.fatal) == (
+        ConditionType.STALLED,
+        ConditionReason.SLO_NOT_FOUND,
+        True,
+    )
+    assert "namespace platform is not among the operator's watchNamespaces" in problem.message
+    assert "create" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        (PLATFORM, Settings(prometheus_url="")),
+        ({**LLAMA, "slo": {"name": "chat", "namespace": "other"}}, SERVED),
+        (LLAMA, SERVED),
+    ],
+    ids=["all are watched", "watched", "its own"],
+)
+def test_an_slo_that_could_be_seen_is_to_be_created(spec: dict[str, Any], settings: Settings) -> None:
+    """Where its namespace is watched, it is missing."""
+    (problem,) = _problems(spec, slo=None, settings=settings)
+    assert problem.reason is ConditionReason.SLO_NOT_FOUND
+    assert "watchNamespaces" not in problem.message
+    assert "create it" in problem.message
+
+
+def test_an_slo_that_is_watched_no_longer_was_not_deleted() -> None:
+    """After watchNamespaces became shorter, the Model serves on by what it remembers, and says why."""
+    head = {"metadata": {"namespace": "platform", "name": "chat"}}
+    spec = {"ttft": "500ms", "allowedNamespaces": ["team"]}
+    last = SLO.parse({"apiVersion": GROUP, "kind": "SLO", **head, "spec": spec})
+    remembered = Entry(Key("platform", "chat"), "", 0, 0, last, deleted=True)
+    (problem,) = _problems(PLATFORM, slo=remembered, settings=SERVED)
+    assert (problem.reason, problem.fatal) == (ConditionReason.SLO_NOT_FOUND, False)
+    assert "is not among the operator's watchNamespaces" in problem.message
+    assert problem.message.endswith("; serving on by its last objectives")
+    (deleted,) = _problems(PLATFORM, slo=remembered)
+    assert deleted.reason is ConditionReason.SLO_DELETED
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [

@@ -108,15 +108,18 @@ def _unplaced(reason: ConditionReason, message: str, *, fatal: bool = True) -> P
 
 def _objective(model: Model, key: Key, around: Surroundings, problems: list[Problem]) -> Objective | None:
     entry = around.slo
+    watched = around.settings.namespaces
+    unseen = ""
+    if watched and key.namespace not in watched:
+        unseen = (
+            f"spec.slo: SLO {key.name} cannot be seen, since namespace {key.namespace} is not among the operator's "
+            "watchNamespaces: have its administrator add it, or name an SLO of a namespace that is"
+        )
     where = "this namespace" if key.namespace == model.metadata.namespace else f"namespace {key.namespace}"
     if entry is None or entry.value is None:
         told = f" ({entry.error})" if entry is not None and entry.error is not None else ""
-        problems.append(
-            _stalled(
-                ConditionReason.SLO_NOT_FOUND,
-                f"spec.slo: there is no valid SLO {key.name} in {where}{told}: create it or name another",
-            )
-        )
+        missing = f"spec.slo: there is no valid SLO {key.name} in {where}{told}: create it or name another"
+        problems.append(_stalled(ConditionReason.SLO_NOT_FOUND, unseen or missing))
         return None
     if not entry.value.allows(model.metadata.namespace):
         problems.append(
@@ -127,7 +130,10 @@ def _objective(model: Model, key: Key, around: Surroundings, problems: list[Prob
             )
         )
         return None
-    if entry.deleted:
+    if entry.deleted and unseen:
+        message = f"{unseen}; serving on by its last objectives"
+        problems.append(_stalled(ConditionReason.SLO_NOT_FOUND, message, fatal=False))
+    elif entry.deleted:
         problems.append(
             _stalled(
                 ConditionReason.SLO_DELETED,
