@@ -89,7 +89,6 @@ FLEET_WIDE: Rights = (
     | _verbs(CRDS, "get")
     | _verbs(NODES, "list", "watch")
     | _verbs(PODS, "list", "watch")
-    | _verbs(EVENTS, "create", "patch")
 )
 IN_NAMESPACES: Rights = (
     _verbs(MODELS, "get", "list", "watch")
@@ -97,6 +96,7 @@ IN_NAMESPACES: Rights = (
     | _verbs(MODELS, "patch", suffix="/status")
     | _verbs(SLOS, "patch", suffix="/status")
     | _verbs(PODS, "get", "list", "watch", "patch")
+    | _verbs(EVENTS, "create", "patch")
     | _verbs(AUTOSCALERS, "list", "watch")
     | _verbs(SCALED_OBJECTS, "list", "watch")
 ).union(*(_verbs(resource, "get", "list", "watch", "create", "patch", "delete") for resource in OWNED))
@@ -121,6 +121,7 @@ def test_the_operator_has_the_rights_that_it_uses(template: Template) -> None:
     objects = template()
     assert _rights(objects["ClusterRole", "", "goodput"]) == FLEET_WIDE | IN_NAMESPACES
     assert _rights(objects["Role", SYSTEM, "goodput-leader"]) == _verbs(LEASES, "create", "get", "update")
+    assert ("Role", "default", "goodput-events") not in objects
     rights = FLEET_WIDE | IN_NAMESPACES
     assert not {"*", "escalate", "bind", "impersonate"} & {verb for _, _, verb in rights}
     assert not {resource for _, resource, _ in rights if "*" in resource or "secrets" in resource}
@@ -128,9 +129,19 @@ def test_the_operator_has_the_rights_that_it_uses(template: Template) -> None:
 
 
 def test_watched_namespaces_bound_the_rights(template: Template) -> None:
-    """With `watchNamespaces`, rights on objects of Models are Roles there, and nothing is written elsewhere."""
+    """With `watchNamespaces`, rights on objects of Models are Roles there. Elsewhere the status of GPUTypes is written,
+    and Events about them, which go to the namespace of what has none.
+    """
     objects = template(EVERYTHING)
-    assert _rights(objects["ClusterRole", "", "goodput"]) == FLEET_WIDE
+    everywhere = _rights(objects["ClusterRole", "", "goodput"])
+    assert everywhere == FLEET_WIDE
+    written = {right for right in everywhere if right[2] not in ("get", "list", "watch")}
+    assert written == _verbs(GPU_TYPES, "patch", suffix="/status")
+    assert _rights(objects["Role", "default", "goodput-events"]) == _verbs(EVENTS, "create", "patch")
+    roles = {namespace for kind, namespace, _ in objects if kind == "Role"}
+    assert roles == {SYSTEM, "default", "team-a", "team-b"}
+    (subject,) = objects["RoleBinding", "default", "goodput-events"]["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("goodput", SYSTEM)
     for namespace in ("team-a", "team-b"):
         assert _rights(objects["Role", namespace, "goodput"]) == IN_NAMESPACES
         (subject,) = objects["RoleBinding", namespace, "goodput"]["subjects"]

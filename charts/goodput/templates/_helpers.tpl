@@ -76,6 +76,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
   verbs: [get, list, watch, create, patch, delete]
+# What was decided for a Model, in its namespace.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
 # Other autoscalers of our Deployments are reported, never fought.
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
