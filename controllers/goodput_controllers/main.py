@@ -15,7 +15,12 @@ from kubernetes.config import ConfigException
 from goodput.adapters.kube_connection import own_namespace
 from goodput.domain.intent import ScalingMode
 from goodput.runtime import logs
-from goodput.runtime.settings import DEFAULT_ENGINE_IMAGE, DEFAULT_ROUTER_IMAGE, Settings
+from goodput.runtime.settings import (
+    DEFAULT_CREDENTIALS_KEY,
+    DEFAULT_ENGINE_IMAGE,
+    DEFAULT_ROUTER_IMAGE,
+    Settings,
+)
 from goodput_controllers.process import run_operator
 
 
@@ -56,6 +61,19 @@ def _peers(text: str) -> tuple[Mapping[str, Any], ...]:
 @click.option("--engine-image", default=DEFAULT_ENGINE_IMAGE, help="Image of engines that name none.")
 @click.option("--router-image", default=DEFAULT_ROUTER_IMAGE, help="Image of routers.")
 @click.option("--router-replicas", type=click.IntRange(1, 100), default=2, help="Router pods of each Model.")
+@click.option(
+    "--default-credentials-secret",
+    default="",
+    help="Secret with the Hugging Face token of Models that name none, in their namespace. Unset: none.",
+)
+@click.option("--default-credentials-key", default=DEFAULT_CREDENTIALS_KEY, help="Key of the token in that Secret.")
+@click.option(
+    "--default-image-pull-secret",
+    "default_image_pull_secrets",
+    multiple=True,
+    envvar="GOODPUT_DEFAULT_IMAGE_PULL_SECRETS",
+    help="Secret to pull images with, for Models that name none, in their namespace; repeatable.",
+)
 @click.option(
     "--startup-timeout-seconds",
     type=click.IntRange(60, 86_400),
@@ -136,6 +154,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     values["allowed_images"] = _listed(values["allowed_images"])  # type: ignore[arg-type]
     values["metrics_from"] = _peers(str(values["metrics_from"]))
     values["namespaces"] = _listed(values["namespaces"])  # type: ignore[arg-type]
+    values["default_image_pull_secrets"] = _listed(values["default_image_pull_secrets"])  # type: ignore[arg-type]
     values["lease_namespace"] = values["lease_namespace"] or own_namespace()
     values["identity"] = values["identity"] or socket.gethostname()
     return Settings(**values)  # type: ignore[arg-type]

@@ -23,7 +23,10 @@ from goodput.adapters.kinds import (
 )
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
+from goodput.resources.inputs import SecretKey
 from goodput.resources.kinds.access import router_role
+from goodput.runtime.rendering import render_settings
+from goodput_controllers.main import main, settings_of
 
 pytestmark = pytest.mark.e2e
 
@@ -43,6 +46,10 @@ EVERYTHING: dict[str, Any] = {
     "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     "limits": {"gpusPerNamespace": 8, "costPerHourPerNamespace": "12.5"},
     "watchNamespaces": ["team-a", "team-b"],
+    "modelDefaults": {
+        "credentials": {"secretName": "hub", "key": "token"},
+        "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
+    },
     "logFormat": "plain",
     "serviceAccount": {"annotations": {"a": "b"}},
     "podLabels": {"team": "platform"},
@@ -193,6 +200,9 @@ def test_values_reach_the_operator(template: Template) -> None:
         "GOODPUT_ALLOWED_IMAGES": "vllm/*,example.com/*",
         "GOODPUT_METRICS_FROM": '[{"namespaceSelector":{"matchLabels":{"name":"monitoring"}}}]',
         "GOODPUT_NAMESPACES": "team-a,team-b",
+        "GOODPUT_DEFAULT_CREDENTIALS_SECRET": "hub",
+        "GOODPUT_DEFAULT_CREDENTIALS_KEY": "token",
+        "GOODPUT_DEFAULT_IMAGE_PULL_SECRETS": "registry,mirror",
         "GOODPUT_MAX_GPUS_PER_NAMESPACE": "8",
         "GOODPUT_MAX_COST_PER_HOUR_PER_NAMESPACE": "12.5",
         "GOODPUT_JSON_LOGS": "false",
@@ -203,6 +213,18 @@ def test_values_reach_the_operator(template: Template) -> None:
     env = {item["name"]: item.get("value") for item in container["env"]}
     assert env["GOODPUT_JSON_LOGS"] == "true"
     assert "GOODPUT_MAX_GPUS_PER_NAMESPACE" not in env
+    assert not {name for name in env if name.startswith("GOODPUT_DEFAULT_") and name != "GOODPUT_DEFAULT_MODE"}
+
+
+def test_defaults_of_models_reach_rendering(template: Template, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator, started with the environment of the chart, gives engines the token and pods the pull Secrets."""
+    (container,) = template(EVERYTHING)["Deployment", SYSTEM, "goodput"]["spec"]["template"]["spec"]["containers"]
+    for item in container["env"]:
+        if item["name"].startswith("GOODPUT_") and "value" in item:
+            monkeypatch.setenv(item["name"], item["value"])
+    settings = render_settings(settings_of(main.make_context("goodput-operator", []).params), pod_monitor=False)
+    assert settings.default_credentials == SecretKey(name="hub", key="token")
+    assert settings.default_image_pull_secrets == ("registry", "mirror")
 
 
 def test_a_second_replica_brings_a_budget(template: Template) -> None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from goodput.runtime.settings import DEFAULT_ENGINE_IMAGE, DEFAULT_ROUTER_IMAGE, Settings
+from goodput.runtime.settings import DEFAULT_CREDENTIALS_KEY, DEFAULT_ENGINE_IMAGE, DEFAULT_ROUTER_IMAGE, Settings
 from goodput_controllers.main import main
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "goodput"
@@ -93,6 +93,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"logFormat": "text"}, "logFormat"),
     ({"priorityClass": {"create": True, "name": ""}}, "priorityClass.name"),
     ({"networkPolicy": True}, "networkPolicy"),
+    ({"modelDefaults": {"credentials": {"name": "hub"}}}, "modelDefaults.credentials"),
+    ({"modelDefaults": {"credentials": {"secretName": "Hub"}}}, "modelDefaults.credentials.secretName"),
+    ({"modelDefaults": {"credentials": {"secretName": "hub", "key": ""}}}, "modelDefaults.credentials.key"),
+    ({"modelDefaults": {"imagePullSecrets": ["registry"]}}, "modelDefaults.imagePullSecrets"),
+    ({"modelDefaults": {"imagePullSecrets": [{"name": "a,b"}]}}, "modelDefaults.imagePullSecrets.0.name"),
+    ({"modelDefaults": {"imagePullSecrets": [{"name": "a"}] * 9}}, "modelDefaults.imagePullSecrets"),
 ]
 
 
@@ -138,6 +144,7 @@ def test_every_variable_is_one_that_the_operator_reads() -> None:
 def test_default_images_are_the_operators_own() -> None:
     """The chart and the operator, started without it, agree on images and their version."""
     assert VALUES["images"] == {"engine": DEFAULT_ENGINE_IMAGE, "router": DEFAULT_ROUTER_IMAGE}
+    assert VALUES["modelDefaults"]["credentials"] == {"secretName": "", "key": DEFAULT_CREDENTIALS_KEY}
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = (CHART.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{chart["appVersion"]}"' in project

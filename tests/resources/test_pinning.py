@@ -36,6 +36,8 @@ KEEPS: dict[str, dict[str, Any]] = {
     "another node selector of the same GPU type": {"node_selector": (("gpu", "l40s"),)},
     "another default engine image": {"engine_image": "vllm/vllm-openai:v0.34.0"},
     "another default router image": {"router_image": "goodput-router:0.2.0"},
+    "a default token": {"default_credentials": SecretKey(name="hub", key="token")},
+    "default pull secrets": {"default_image_pull_secrets": ("registry",)},
     "more replicas": {"replicas": 9},
     "one at a time": {"surge": False},
     "a longer start-up time": {"startup_timeout_seconds": 3600},
@@ -125,6 +127,28 @@ def test_a_new_default_image_is_an_update_unless_the_user_chose_one(make_render:
     own = make_render(engine=EngineInput(image="example.com/vllm:1"))
     existing = stored(render_model(own, {}))
     assert render_model(make_render(own, engine_image=newer), existing).update_available is None
+
+
+def test_other_default_secrets_are_an_update_unless_the_user_chose_some(make_render: Make, stored: Stored) -> None:
+    """What waits is told for both pods, and taken in turn; a Model with Secrets of its own has nothing to take up."""
+    token = SecretKey(name="hub", key="HF_TOKEN")
+    defaults: dict[str, Any] = {"default_credentials": token, "default_image_pull_secrets": ("registry",)}
+    first = render_model(make_render(), {})
+    told = render_model(make_render(**defaults), stored(first)).update_available
+    assert told == (
+        "engine pods use default Secrets: none, the settings name: token hub/HF_TOKEN, pull registry; "
+        "router pods use default Secrets: none, the settings name: pull registry"
+    )
+    taken = render_model(make_render(**defaults, take_update=True), stored(first))
+    assert _templates(taken)[ENGINE] != _templates(first)[ENGINE]
+    assert render_model(make_render(**defaults), stored(taken)).update_available is None
+    gone = render_model(make_render(), stored(taken))
+    assert _templates(gone) == _templates(taken)
+    assert gone.update_available is not None
+    assert "the settings name: none" in gone.update_available
+    own = make_render(credentials=SecretKey(name="own", key="k"), image_pull_secrets=("mine",))
+    existing = stored(render_model(own, {}))
+    assert render_model(make_render(own, **defaults), existing).update_available is None
 
 
 def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, stored: Stored) -> None:

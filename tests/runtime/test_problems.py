@@ -77,6 +77,18 @@ def test_what_a_kubelet_misses_is_named_by_its_field(said: str, reason: Conditio
     assert said in problem.message
 
 
+@pytest.mark.parametrize("said", ['secret "shared" not found', "couldn't find key HF_TOKEN in Secret team/shared"])
+def test_a_missing_default_secret_is_a_missing_secret(said: str) -> None:
+    """The same condition as for a Secret that the Model names, and the field by which its author may name another."""
+    settings = Settings(prometheus_url="", default_credentials_secret="shared")
+    pods = (replace(WAITING, trouble_message=said),)
+    (problem,) = _problems(LLAMA, pods=pods, settings=settings)
+    assert (problem.type, problem.reason) == (ConditionType.STALLED, ConditionReason.SECRET_NOT_FOUND)
+    assert problem.message.startswith("spec.credentials.secretRef (unset, so the operator's default): ")
+    (own,) = _problems({**LLAMA, "credentials": {"secretRef": {"name": "hub"}}}, pods=pods, settings=settings)
+    assert own.message.startswith("spec.template")
+
+
 def test_other_trouble_is_no_missing_object() -> None:
     """A crash, and a configuration error of another kind."""
     assert not _problems(LLAMA, pods=(replace(WAITING, trouble_message="container has runAsNonRoot and runs as root"),))

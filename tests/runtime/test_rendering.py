@@ -14,7 +14,8 @@ from goodput.domain.plan import Placement
 from goodput.resources.compare import compare
 from goodput.resources.inputs import KubeObject, RenderSettings
 from goodput.resources.render import render_model
-from goodput.runtime.rendering import render_input
+from goodput.runtime.rendering import render_input, render_settings
+from goodput.runtime.settings import Settings
 
 SETTINGS = RenderSettings(engine_image="vllm/vllm-openai:v0.33.0", router_image="goodput-router:0.1.17")
 PLACEMENT = Placement(
@@ -84,3 +85,50 @@ def test_affinity_is_rendered_as_written() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     deployment = _deployments({"template": {"affinity": {"nodeAffinity": required}}})["chat-serve"]
     assert deployment["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": required}
+
+
+DEFAULTS = render_settings(
+    Settings(
+        prometheus_url="http://prometheus",
+        default_credentials_secret="hub",
+        default_credentials_key="token",
+        default_image_pull_secrets=("registry", "mirror"),
+    ),
+    pod_monitor=False,
+)
+
+
+def _secrets(deployment: KubeObject) -> tuple[dict[str, str] | None, list[str]]:
+    """(reference of HF_TOKEN, names of the pull Secrets)."""
+    pod = deployment["spec"]["template"]["spec"]
+    env = {item["name"]: item for item in pod["containers"][0]["env"]}
+    token = env["HF_TOKEN"]["valueFrom"]["secretKeyRef"] if "HF_TOKEN" in env else None
+    return token, [item["name"] for item in pod.get("imagePullSecrets", ())]
+
+
+OWN_TOKEN = {"credentials": {"secretRef": {"name": "own"}}}
+OWN_PULL = {"imagePullSecrets": [{"name": "mine"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "token", "pull"),
+    [
+        pytest.param({}, {"name": "hub", "key": "token"}, ["registry", "mirror"], id="nothing of its own"),
+        pytest.param(OWN_TOKEN, {"name": "own", "key": "HF_TOKEN"}, ["registry", "mirror"], id="a token of its own"),
+        pytest.param(OWN_PULL, {"name": "hub", "key": "token"}, ["mine"], id="pull Secrets of its own"),
+        pytest.param({"model": "pvc://weights/x"}, None, ["registry", "mirror"], id="a claim, which needs no token"),
+    ],
+)
+def test_secrets_that_a_model_does_not_name_are_the_settings_own(
+    spec: dict[str, Any], token: dict[str, str] | None, pull: list[str]
+) -> None:
+    """The token goes to engines, pull Secrets to engines and routers; what the author named wins, field by field."""
+    found = _deployments(spec, DEFAULTS)
+    assert _secrets(found["chat-serve"]) == (token, pull)
+    assert _secrets(found["chat-router"]) == (None, pull)
+
+
+def test_without_defaults_there_are_no_secrets() -> None:
+    """Neither a variable nor a reference that names nothing."""
+    for deployment in _deployments({}).values():
+        assert _secrets(deployment) == (None, [])

@@ -61,12 +61,17 @@ def test_settings_from_the_chart_variables(monkeypatch: pytest.MonkeyPatch) -> N
         GOODPUT_LISTEN_PORT="9000",
         GOODPUT_MAX_GPUS_PER_NAMESPACE="8",
         GOODPUT_LEASE_NAMESPACE="system",
+        GOODPUT_DEFAULT_CREDENTIALS_SECRET="hub",
+        GOODPUT_DEFAULT_CREDENTIALS_KEY="token",
+        GOODPUT_DEFAULT_IMAGE_PULL_SECRETS="registry,mirror",
     )
     assert settings.prometheus_url == "http://p:9090"
     assert settings.default_mode.value == "Advise"
     assert (settings.allowed_images, settings.namespaces) == (("a/*", "b/*"), ("x", "y"))
     assert (settings.json_logs, settings.listen_port, settings.max_gpus_per_namespace) == (True, 9000, 8)
     assert settings.lease_namespace == "system"
+    assert (settings.default_credentials_secret, settings.default_credentials_key) == ("hub", "token")
+    assert settings.default_image_pull_secrets == ("registry", "mirror")
 
 
 def test_settings_from_flags(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,13 +193,13 @@ class ModelSpec(ApiModel):
     """Name that requests give in their `model` field; unique in the namespace. Unset: `model` for a Hugging Face id,
     the name of this Model for pvc://."""
     credentials: Credentials | None = None
-    """Token for gated and private models. Unset: none."""
+    """Token for gated and private models. Unset: the operator's default for models of the hub, or none."""
     image_pull_secrets: Annotated[
         tuple[LocalObjectRef, ...],
         Field(max_length=8),
         ListOf("name"),
     ] = ()
-    """Secrets to pull the engine image with. Unset: none."""
+    """Secrets to pull the images of engine and router with. Unset: the operator's default, or none."""
     architecture: ArchitectureConfig | None = None
     """Structure of the model in config.json field names. Unset: looked up in the built-in catalogue."""
     gpu_types: Annotated[

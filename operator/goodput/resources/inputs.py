@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from goodput.api.model import PVC_SCHEME
 from goodput.domain.intent import ModelIntent
 from goodput.domain.plan import Placement
 
@@ -42,6 +43,9 @@ class RenderSettings:
     # The PodMonitor CRD is installed.
     pod_monitor: bool = False
     router_replicas: int = 2
+    # Secrets of Models that name none of their own; the token is for models of the hub only.
+    default_credentials: SecretKey | None = None
+    default_image_pull_secrets: tuple[str, ...] = ()
     # NetworkPolicyPeers that may scrape engine pods beside the routers. Empty: any pod of the cluster, for metrics and
     # completions share one port and a scraper shut out by default would hold every fleet.
     metrics_from: tuple[Mapping[str, Any], ...] = ()
@@ -56,6 +60,7 @@ class RenderInput:
     `template` is `spec.template` as the API validated it, with the Kubernetes names: labels, annotations, resources,
     affinity, tolerations, priorityClassName, volumes, volumeMounts (each optional).
     `replicas` of the engine Deployment are always written.
+    `credentials` and `image_pull_secrets` are the author's own; `token` and `pull_secrets` are what pods get.
     `take_update`: it is this Model's turn to take what a newer operator or default image would render
     (`engine.update: Automatic`). `surge` False replaces pods one at a time where no GPU is free for a new one first.
     """
@@ -65,12 +70,24 @@ class RenderInput:
     replicas: int
     settings: RenderSettings
     revision: str | None = None  # of the model on the hub: branch, tag or commit
-    credentials: SecretKey | None = None  # becomes HF_TOKEN
+    credentials: SecretKey | None = None
     image_pull_secrets: tuple[str, ...] = ()
     engine: EngineInput = field(default=EngineInput())
     template: Mapping[str, Any] = field(default_factory=dict)
     take_update: bool = False
     surge: bool = True
+
+    @property
+    def token(self) -> SecretKey | None:
+        """What becomes HF_TOKEN: the author's, else the settings' for a model that comes from the hub."""
+        if self.credentials is not None or self.intent.model.startswith(PVC_SCHEME):
+            return self.credentials
+        return self.settings.default_credentials
+
+    @property
+    def pull_secrets(self) -> tuple[str, ...]:
+        """Names of the Secrets to pull images with: the author's, else the settings'."""
+        return self.image_pull_secrets or self.settings.default_image_pull_secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import orjson
 
 from goodput.domain.identity import LABEL_REVISION
 from goodput.resources import meta
-from goodput.resources.inputs import KubeObject
+from goodput.resources.inputs import KubeObject, SecretKey
 
 # Raise it with every change of the code that renders pod templates; a test says when that is due.
 RENDER_REVISION = 1
@@ -24,6 +24,7 @@ RENDER_REVISION = 1
 ANNOTATION_RENDER_REVISION = "goodput.dev/render-revision"
 ANNOTATION_IMAGE = "goodput.dev/engine-image"
 ANNOTATION_ROUTER_IMAGE = "goodput.dev/router-image"
+ANNOTATION_DEFAULT_SECRETS = "goodput.dev/default-secrets"
 ANNOTATION_PLACEMENT = "goodput.dev/placement"
 ANNOTATION_INPUTS = "goodput.dev/template-inputs"
 ANNOTATION_TEMPLATE = "goodput.dev/template"
@@ -79,6 +80,13 @@ def stored_template(deployment: Mapping[str, Any]) -> KubeObject | None:
     return dict(template) if template else None
 
 
+def default_secrets(token: SecretKey | None, pull_secrets: tuple[str, ...]) -> dict[str, str]:
+    """The pin of Secrets that the operator's settings name, not the author; empty without one."""
+    parts = [f"token {token.name}/{token.key}"] if token else []
+    parts += [f"pull {','.join(pull_secrets)}"] if pull_secrets else []
+    return {ANNOTATION_DEFAULT_SECRETS: ", ".join(parts)} if parts else {}
+
+
 def with_revision(template: KubeObject) -> KubeObject:
     """`template` labelled with the hash of everything else in it."""
     labels = {**template["metadata"]["labels"], LABEL_REVISION: meta.short_hash(template)}
@@ -94,6 +102,9 @@ def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool) -> str 
     image = pinned.get(wanted.image_annotation, "?")
     if image != wanted.image and not user_image:
         changes.append(f"pods run image {image}, the default is {wanted.image}")
+    have, want = (pins.get(ANNOTATION_DEFAULT_SECRETS, "none") for pins in (pinned, wanted.pins))
+    if have != want:
+        changes.append(f"pods use default Secrets: {have}, the settings name: {want}")
     return "; ".join(changes) or None
 
 
@@ -121,7 +132,8 @@ def choose(
         template = stored_template(existing)
         update = _update(pinned, wanted, user_image)
         if template is not None and not (take_update and update is not None):
-            ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, wanted.image_annotation, *wanted.pins}
+            ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, ANNOTATION_DEFAULT_SECRETS, *wanted.pins}
+            ours.add(wanted.image_annotation)
             kept = {key: pinned[key] for key in sorted(ours) if key in pinned}
             record = pinned.get(ANNOTATION_TEMPLATE)
             kept |= {ANNOTATION_TEMPLATE: record} if record else _record(template)

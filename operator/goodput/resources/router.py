@@ -110,8 +110,8 @@ def router_template(render: RenderInput) -> KubeObject:
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    if render.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in render.image_pull_secrets]
+    if render.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in render.pull_secrets]
     return {"metadata": {"labels": meta.labels(model, ROUTER_POOL)}, "spec": spec}
 
 
@@ -122,7 +122,7 @@ def choose_router_template(existing: Mapping[str, Any] | None, render: RenderInp
         shape="",
         image=render.settings.router_image,
         image_annotation=pinning.ANNOTATION_ROUTER_IMAGE,
-        pins={},
+        pins=pinning.default_secrets(None, () if render.image_pull_secrets else render.pull_secrets),
     )
     return pinning.choose(existing, wanted, lambda: router_template(render), take_update=render.take_update)
 

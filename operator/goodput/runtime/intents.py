@@ -243,18 +243,20 @@ def _check_pods(model: Model, around: Surroundings, problems: list[Problem]) -> 
             continue
         kind, name = found["kind"].lower(), found["name"]
         reason = ConditionReason.SECRET_NOT_FOUND if kind == "secret" else ConditionReason.CONFIGMAP_NOT_FOUND
-        field = _field_of_secret(model, name) if kind == "secret" else "spec.template"
+        field = _field_of_secret(model, name, around.settings) if kind == "secret" else "spec.template"
         message = f"{field}: {pod.trouble_message}: create it; pod {pod.key.name} waits for it"
         problems.append(_stalled(reason, message, fatal=False))
         return
 
 
-def _field_of_secret(model: Model, name: str) -> str:
-    """Where a Model names this Secret."""
+def _field_of_secret(model: Model, name: str, settings: Settings) -> str:
+    """Where a Model names this Secret, or could name another."""
     credentials = model.spec.credentials
     if credentials is not None and credentials.secret_ref.name == name:
         return "spec.credentials.secretRef"
     for variable in model.spec.engine.env:
         if variable.value_from is not None and variable.value_from.secret_key_ref.name == name:
             return f"spec.engine.env[{variable.name}]"
+    if credentials is None and model.claim_and_path is None and settings.default_credentials_secret == name:
+        return "spec.credentials.secretRef (unset, so the operator's default)"
     return "spec.template"

@@ -21,6 +21,12 @@ def render_settings(settings: Settings, *, pod_monitor: bool) -> RenderSettings:
         router_replicas=settings.router_replicas,
         metrics_from=settings.metrics_from,
         startup_timeout_seconds=settings.startup_timeout_seconds,
+        default_credentials=(
+            SecretKey(name=settings.default_credentials_secret, key=settings.default_credentials_key)
+            if settings.default_credentials_secret
+            else None
+        ),
+        default_image_pull_secrets=settings.default_image_pull_secrets,
     )
 
 

@@ -11,6 +11,7 @@ from goodput.domain.intent import ScalingMode
 
 DEFAULT_ENGINE_IMAGE = "vllm/vllm-openai:v0.33.0"
 DEFAULT_ROUTER_IMAGE = "goodput-router:0.1.17"
+DEFAULT_CREDENTIALS_KEY = "HF_TOKEN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,11 @@ class Settings:
     engine_image: str = DEFAULT_ENGINE_IMAGE
     router_image: str = DEFAULT_ROUTER_IMAGE
     router_replicas: int = 2
+    # Secret of a Model's namespace with the Hugging Face token of Models that name none, and the key in it. '': none.
+    default_credentials_secret: str = ""
+    default_credentials_key: str = DEFAULT_CREDENTIALS_KEY
+    # Secrets of a Model's namespace to pull images with, for Models that name none.
+    default_image_pull_secrets: tuple[str, ...] = ()
     # How long an engine may take from start to its first answer.
     startup_timeout_seconds: int = 1800
     # Patterns (`registry.example.com/vllm/*`) of engine images that Models may name. Empty: any. A pattern with a tag

@@ -72,12 +72,15 @@ def template_inputs(render: RenderInput) -> dict[str, Any]:
 def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> pinning.Choice:
     """Template of the engine pods: that of `existing` until the user, the shape or an update asks for another."""
     image = render.engine.image or render.settings.engine_image
+    secrets = pinning.default_secrets(
+        None if render.credentials else render.token, () if render.image_pull_secrets else render.pull_secrets
+    )
     wanted = pinning.Wanted(
         inputs=template_inputs(render),
         shape=_shape(render.placement),
         image=image,
         image_annotation=pinning.ANNOTATION_IMAGE,
-        pins={pinning.ANNOTATION_PLACEMENT: placement_json(render.placement)},
+        pins={pinning.ANNOTATION_PLACEMENT: placement_json(render.placement), **secrets},
     )
     return pinning.choose(
         existing,

@@ -57,8 +57,8 @@ def _env(render: RenderInput) -> list[KubeObject]:
         # `_created` series double the number of series and say nothing.
         {"name": "PROMETHEUS_DISABLE_CREATED_SERIES", "value": "True"},
     ]
-    if render.credentials is not None:
-        reference = {"name": render.credentials.name, "key": render.credentials.key}
+    if render.token is not None:
+        reference = {"name": render.token.name, "key": render.token.key}
         fixed.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
     user = user_env(render.engine.env, (item["name"] for item in fixed))
     user_names = {item["name"] for item in user}
@@ -135,7 +135,7 @@ def engine_template(render: RenderInput, image: str) -> KubeObject:
     }
     optional = {
         "tolerations": _tolerations(render),
-        "imagePullSecrets": [{"name": name} for name in render.image_pull_secrets],
+        "imagePullSecrets": [{"name": name} for name in render.pull_secrets],
         "affinity": template.get("affinity"),
         "priorityClassName": template.get("priorityClassName"),
     }
