@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 GPU_QUIET_SECONDS = 60.0
 ATTAINMENT_QUIET_SECONDS = 300.0
+FIRST_BACKOFF_SECONDS = 1.0
+LAST_BACKOFF_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -36,6 +38,14 @@ class _Written:
     signature: tuple[object, ...] = ()
     at: float = float("-inf")
     attainment: float | None = None
+    # Of writes that failed since.
+    backoff_seconds: float = 0.0
+    retry_at: float = float("-inf")
+
+    def failed(self, now: float) -> None:
+        """Take note of a write that failed: the next one waits, longer each time."""
+        self.backoff_seconds = min(max(2.0 * self.backoff_seconds, FIRST_BACKOFF_SECONDS), LAST_BACKOFF_SECONDS)
+        self.retry_at = now + self.backoff_seconds
 
 
 @dataclass(slots=True)
@@ -49,12 +59,9 @@ class SideStatus:
     _types: dict[Key, _Written] = field(default_factory=dict)
 
     async def write(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Write what changed; an error is logged and tried again at the next pass."""
-        try:
-            await self._write_slos(snapshot, plan, now)
-            await self._write_types(snapshot.supply, now)
-        except KubeError as error:
-            log.warning("status of an SLO or GPUType: %s", error)
+        """Write what changed; an error is logged, and the object that it came from waits."""
+        await self._write_slos(snapshot, plan, now)
+        await self._write_types(snapshot.supply, now)
 
     async def _write_slos(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
         users: dict[Key, int] = {}
@@ -86,7 +93,7 @@ class SideStatus:
             status: dict[str, Any] = {"users": count}
             if average is not None:
                 status["attainment"] = percent(average)
-            if await self._apply(SLOS, self.world.slos, entry, status=status, condition=condition, now=now):
+            if await self._apply(SLOS, self.world.slos, entry, written, status=status, condition=condition, now=now):
                 self._slos[entry.key] = _Written(signature, now, average)
 
     async def _write_types(self, supply: Iterable[GpuSupply], now: float) -> None:
@@ -110,7 +117,8 @@ class SideStatus:
             if signature[:4] == written.signature[:4] and now - written.at < GPU_QUIET_SECONDS:
                 continue
             status = dict(zip(("nodes", "installed", "used", "free"), counts, strict=True))
-            if await self._apply(GPU_TYPES, self.world.gpu_types, entry, status=status, condition=condition, now=now):
+            kept = self.world.gpu_types
+            if await self._apply(GPU_TYPES, kept, entry, written, status=status, condition=condition, now=now):
                 self._types[entry.key] = _Written(signature, now)
 
     @staticmethod
@@ -123,12 +131,13 @@ class SideStatus:
         resource: Resource,
         kept: Kept[Any],
         entry: Entry[SLO] | Entry[GPUType],
+        written: _Written,
         *,
         status: dict[str, Any],
         condition: Condition,
         now: float,
     ) -> bool:
-        if not self.leading():
+        if not self.leading() or now < written.retry_at:
             return False
         value = entry.value
         old = value.status.conditions if value is not None and value.status is not None else ()
@@ -150,6 +159,10 @@ class SideStatus:
         try:
             kept.put(await self.api.apply(manifest, resource, subresource="status"))
         except NotFound:
+            return False
+        except KubeError as error:
+            log.warning("status of %s %s: %s", resource.kind, entry.key, error)
+            written.failed(now)
             return False
         log.debug("status of %s %s written in %.3f s", resource.kind, entry.key, time.monotonic() - started)
         return True
