@@ -118,6 +118,7 @@ class FleetLoop:
 
     async def run_once(self) -> Plan | None:
         """One pass; None if this process does not lead."""
+        self.observer.forget_unused()
         if not self.leading():
             self._led = False
             return None

@@ -87,17 +87,29 @@ class Observer:
 
     def gpu_types(self) -> tuple[GpuType, ...]:
         """Built-in types, those of GPUType objects, and deleted ones on which something still runs."""
-        entries = list(self.world.gpu_types.entries())
-        deleted = self.world.gpu_types.deleted_keys()
+        kept = self.world.gpu_types
+        gone = [entry for key in kept.deleted_keys() if (entry := kept.get(key)) is not None]
+        return gpu_types_of(built_in_gpu_types(), [*kept.entries(), *gone])
+
+    def forget_unused(self) -> None:
+        """Drop deleted SLOs that no Model names, and deleted GPUTypes on which nothing runs.
+
+        Who does not lead must do so as well: a Model that comes later would be placed by what is long gone.
+        """
+        slos, types = self.world.slos, self.world.gpu_types
+        deleted = slos.deleted_keys()
+        if deleted:
+            models = [entry.value for entry in self.world.models.entries() if entry.value is not None]
+            named = {Key(model.slo_namespace, model.spec.slo.name) for model in models}
+            for key in deleted:
+                if key not in named:
+                    slos.forget_deleted(key)
+        deleted = types.deleted_keys()
         if deleted:
             in_use = {record.placement.gpu_type for record in self._engines() if record.placement is not None}
             for key in deleted:
-                entry = self.world.gpu_types.get(key)
-                if key.name in in_use and entry is not None:
-                    entries.append(entry)
-                else:
-                    self.world.gpu_types.forget_deleted(key)
-        return gpu_types_of(built_in_gpu_types(), entries)
+                if key.name not in in_use:
+                    types.forget_deleted(key)
 
     def _engines(self) -> Iterator[DeploymentRecord]:
         for record in self.cluster.owned[DEPLOYMENTS.plural].values():
@@ -243,14 +255,30 @@ class Observer:
         return placement.gpu_type if placement is not None and placement.gpu_type in deleted else ""
 
     def _served_names(self) -> dict[str, dict[str, Key]]:
-        """By namespace: who serves a name. Of several, the one that was there first keeps it."""
-        holders: dict[str, dict[str, Key]] = {}
-        entries = [entry for entry in self.world.models.entries() if entry.value is not None]
-        entries.sort(key=lambda e: (e.value.metadata.creation_timestamp if e.value else "", e.key))
-        for entry in entries:
+        """By namespace: who serves a name.
+
+        Of several that ask for it, the one whose engines have it already keeps it, else the one that was there first.
+        """
+        claims: dict[tuple[str, str], list[Entry[Model]]] = {}
+        for entry in self.world.models.entries():
             if entry.value is not None:
-                holders.setdefault(entry.key.namespace, {}).setdefault(entry.value.served_name, entry.key)
+                claims.setdefault((entry.key.namespace, entry.value.served_name), []).append(entry)
+        holders: dict[str, dict[str, Key]] = {}
+        for (namespace, name), entries in claims.items():
+            first = entries[0] if len(entries) == 1 else min(entries, key=self._standing)
+            holders.setdefault(namespace, {})[name] = first.key
         return holders
+
+    def _standing(self, entry: Entry[Model]) -> tuple[bool, str, Key]:
+        """Who comes first of Models that ask for one name."""
+        record = self.cluster.deployment(Key(entry.key.namespace, names.engine(entry.key.name)))
+        serves = record.served_name if record is not None and record.owner_uid == entry.uid else ""
+        model = entry.value
+        return (
+            model is None or serves != model.served_name,
+            model.metadata.creation_timestamp if model is not None else "",
+            entry.key,
+        )
 
 
 def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:

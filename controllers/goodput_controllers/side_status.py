@@ -75,9 +75,6 @@ class SideStatus:
                 share = (figure.attainment_lower + figure.attainment_upper) / 2
                 met, count = good.get(slo, (0.0, 0))
                 good[slo] = (met + share * figure.attainment_requests, count + figure.attainment_requests)
-        for key in self.world.slos.deleted_keys():
-            if key not in users:
-                self.world.slos.forget_deleted(key)
         for entry in self.world.slos.entries():
             count = users.get(entry.key, 0)
             condition = _slo_condition(entry, count)
