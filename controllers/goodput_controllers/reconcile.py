@@ -11,7 +11,7 @@ from typing import Any
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound, Refused, SchemaOutdated
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
-from goodput.domain.intent import Problem
+from goodput.domain.intent import ModelIntent, Problem
 from goodput.domain.observed import ModelView, Snapshot
 from goodput.domain.plan import ModelPlan, Plan
 from goodput.resources.inputs import RenderInput, RenderSettings
@@ -67,6 +67,7 @@ class Reconciler:
     ) -> list[asyncio.Task[None]]:
         """Find out what is to be done, and start it; what was started."""
         views = {view.intent.key: view for view in snapshot.models}
+        plans = {model.key: model for model in plan.models}
         entries = {entry.key: entry for entry in self.observer.world.models.entries()}
         self._forget(set(entries))
         candidates = [
@@ -75,6 +76,11 @@ class Reconciler:
             if entry.value is not None
             and entry.value.spec.engine.update == "Automatic"
             and self.book.update_available(key)
+            # The turn of one that takes nothing would never end.
+            and key in plans
+            and plans[key].pool is not None
+            and not _left_alone(views[key].intent)
+            and not self._backing_off(key, now)
         ]
         self.rollouts.look(snapshot, plan, candidates, now)
         started: list[asyncio.Task[None] | None] = []
@@ -163,7 +169,7 @@ class Reconciler:
             update = self.applier.settled(plan.key, key)
             if update is not None:
                 self.book.note_update(plan.key, update)
-            elif plan.key not in self._backoffs or now >= self._backoffs[plan.key].until:
+            elif not self._backing_off(plan.key, now):
                 render = self._render(view, plan)
                 if render is not None:
                     return self._apply(view, plan, render, told, now)
@@ -174,11 +180,10 @@ class Reconciler:
 
     def _render_key(self, view: ModelView, plan: ModelPlan) -> RenderKey | None:
         """What to render depends on this; None where what runs is to be left alone."""
-        intent = view.intent
-        if plan.pool is None or intent.paused or any(problem.fatal for problem in intent.problems):
+        if plan.pool is None or _left_alone(view.intent):
             return None
         return render_key(
-            intent,
+            view.intent,
             plan.pool.placement,
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
@@ -280,6 +285,10 @@ class Reconciler:
         rollout = self.rollouts.problem(key)
         return (*self.observer.apply_problems.get(key, ()), *((rollout,) if rollout else ()))
 
+    def _backing_off(self, key: Key, now: float) -> bool:
+        backoff = self._backoffs.get(key)
+        return backoff is not None and now < backoff.until
+
     def _retry(self, key: Key, now: float, longest_seconds: float) -> None:
         backoff = self._backoffs.setdefault(key, _Backoff())
         pause = min(longest_seconds, FIRST_BACKOFF_SECONDS * 2**backoff.failures)
@@ -289,6 +298,11 @@ class Reconciler:
             self.observer.world.dirty.set()
         else:
             backoff.until = now + pause
+
+
+def _left_alone(intent: ModelIntent) -> bool:
+    """Whether what runs stays as it is, whatever it would be rendered to."""
+    return intent.paused or any(problem.fatal for problem in intent.problems)
 
 
 def _stalled(reason: ConditionReason, message: str) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from goodput.adapters.kinds import DEPLOYMENTS
@@ -44,3 +45,23 @@ async def test_a_pause_does_not_unsay_an_update(bench: Any) -> None:
     await bench.tick(5)
     assert bench.condition("UpdateAvailable") == ("False", "UpToDate")
     assert _status_writes(bench) == 0
+
+
+async def test_one_that_cannot_take_its_update_does_not_keep_the_turn(bench: Any) -> None:
+    """Of three that update by themselves the first is paused and the second's writes are refused: the third updates."""
+    automatic = {"engine": {"update": "Automatic"}}
+    names = ("first", "second", "third")
+    bench.apply(*(bench.model(name, **automatic) for name in names))
+    await bench.tick()
+    bench.play_kubelet()
+    await bench.tick(3)
+    bench.apply(bench.model("first", paused=True, **automatic))
+    await bench.tick()
+    for name in names:
+        bench.operator.reconciler.book.note_update(Key("a", name), "a new rendering")
+    bench.operator.reconciler._retry(Key("a", "second"), bench.now, 120.0)
+    snapshot = bench.law.snapshots[-1]
+    plan = bench.law(snapshot, {}, bench.operator.loop.policy, bench.now)
+    started = bench.operator.reconciler.start(snapshot, plan, {}, bench.now)
+    assert [name for name in names if bench.operator.reconciler.rollouts.take_update(Key("a", name))] == ["third"]
+    await asyncio.gather(*started)
