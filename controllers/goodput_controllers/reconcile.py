@@ -34,6 +34,7 @@ LAST_BACKOFF_SECONDS = 120.0
 # Models that are written at the same time; the others wait with nothing rendered yet. Some may hang, so there are more
 # of them than writes at the same time.
 MODELS_AT_ONCE = 64
+DRAIN_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -115,10 +116,15 @@ class Reconciler:
         self.teller.count_conditions()
 
     async def drain(self) -> None:
-        """Wait for the writes that are on their way (before giving up the Lease)."""
+        """Wait for the writes that are on their way (before giving up the Lease), and end those that take too long."""
         running = [task for task in (*self._tasks.values(), self._side) if task is not None and not task.done()]
         if running:
-            await asyncio.wait(running, timeout=10.0)
+            _, hanging = await asyncio.wait(running, timeout=DRAIN_SECONDS)
+            # They would write beside the next leader.
+            for task in hanging:
+                log.warning("%s hangs and is given up", task.get_name())
+                task.cancel()
+            await asyncio.gather(*hanging, return_exceptions=True)
 
     def _forget(self, present: set[Key]) -> None:
         for known in (self.applier, self.book, self.teller, self.rollouts, self.statuses):

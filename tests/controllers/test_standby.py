@@ -1,11 +1,16 @@
-"""An operator that stands by keeps nothing of what is gone."""
+"""An operator that stands by keeps nothing of what is gone, and one that ends writes nothing after its Lease."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from goodput.adapters.kinds import DEPLOYMENTS, GPU_TYPES, SLOS
+import pytest
+
+from goodput.adapters.kinds import DEPLOYMENTS, GPU_TYPES, LEASES, SLOS, Resource
 from goodput.domain.identity import Key
+from goodput_controllers import reconcile as reconcile_module
 
 LATE = {"kind": "SLO", "metadata": {"name": "late", "namespace": "a"}, "spec": {"ttft": "500ms", "tpot": "50ms"}}
 
@@ -40,3 +45,37 @@ async def test_what_a_model_uses_is_kept_while_standing_by(bench: Any) -> None:
     await bench.tick(2)
     assert bench.operator.world.slos.deleted_keys() == [Key("a", "late")]
     assert bench.operator.world.gpu_types.deleted_keys() == [Key("", "l40s")]
+
+
+async def test_a_write_that_hangs_ends_before_the_lease_is_released(
+    new_bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is still pending after the time to drain is cancelled, and only then may another one lead."""
+    monkeypatch.setattr(reconcile_module, "DRAIN_SECONDS", 0.1)
+    bench = new_bench(leader_election=True, tick_seconds=1.0, lease_namespace="system")
+    bench.furnish()
+    told: list[str] = []
+    original = bench.api.apply
+
+    async def apply(manifest: dict[str, Any], resource: Resource, *, subresource: str = "") -> dict[str, Any]:
+        if resource is DEPLOYMENTS:
+            told.append("hangs")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                (lease,) = bench.api.objects[LEASES.plural].values()
+                told.append("ended" if lease["spec"]["holderIdentity"] else "ended after the Lease")
+        answer: dict[str, Any] = await original(manifest, resource, subresource=subresource)
+        return answer
+
+    bench.api.apply = apply
+    bench.apply(bench.model())
+    running = asyncio.create_task(bench.operator.run())
+    async with asyncio.timeout(15):
+        while not told:
+            await asyncio.sleep(0.02)
+    bench.operator.stop.set()
+    await asyncio.wait_for(running, 10)
+    (lease,) = bench.api.objects[LEASES.plural].values()
+    assert lease["spec"]["holderIdentity"] == ""
+    assert told == ["hangs", "ended"]
