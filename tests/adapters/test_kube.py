@@ -28,6 +28,7 @@ from goodput.adapters.kube_errors import (
     Unavailable,
     error_of,
 )
+from goodput.adapters.lease import LEASE_SECONDS, RENEW_DEADLINE_SECONDS
 
 Handler = Callable[[web.Request], Any]
 
@@ -226,3 +227,56 @@ async def test_a_rotated_token_is_read_again(server: Server, tmp_path: Path) -> 
     await lent.close()
     assert await client.get(SERVICES, "a", "x") == {"well": True}
     await connection.close()
+
+
+async def test_no_write_is_tried_for_as_long_as_a_read(
+    server: Server, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leadership was looked at once, before the first attempt: nothing arrives after the time of the last one."""
+    monkeypatch.setattr(kube_module, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(kube_module, "LAST_BACKOFF_SECONDS", 0.1)
+    monkeypatch.setattr(kube_module, "WRITE_ATTEMPTS_SECONDS", 0.5)
+    arrived: list[float] = []
+
+    def answer(_: web.Request) -> web.Response:
+        arrived.append(time.monotonic())
+        return web.Response(status=503)
+
+    server.answer = answer
+    client = KubeClient(connection)
+    manifest = {"metadata": {"namespace": "a", "name": "x"}}
+    for write in (
+        lambda: client.apply(manifest, SERVICES),
+        lambda: client.merge(SERVICES, "a", "x", {}),
+        lambda: client.create(SERVICES, manifest),
+        lambda: client.replace(SERVICES, manifest),
+        lambda: client.delete(SERVICES, "a", "x"),
+    ):
+        arrived.clear()
+        began = time.monotonic()
+        async with asyncio.timeout(5):
+            with pytest.raises(Unavailable):
+                await write()
+        assert len(arrived) > 2
+        assert arrived[-1] - began < 0.6
+
+
+async def test_a_slow_answer_to_a_write_is_waited_for(
+    server: Server, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook may take longer than writes are tried for."""
+    monkeypatch.setattr(kube_module, "WRITE_ATTEMPTS_SECONDS", 0.1)
+
+    async def answer(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.3)
+        return web.json_response({"kind": "Service"})
+
+    server.answer = answer
+    assert await client.merge(SERVICES, "a", "x", {}) == {"kind": "Service"}
+    assert len(server.requests) == 1
+
+
+def test_attempts_of_writes_end_before_another_may_lead() -> None:
+    """Whoever takes itself for the leader at the first attempt still holds the Lease at the last one."""
+    assert kube_module.WRITE_ATTEMPTS_SECONDS + RENEW_DEADLINE_SECONDS <= LEASE_SECONDS
+    assert kube_module.WRITE_DEADLINE_SECONDS < RENEW_DEADLINE_SECONDS

@@ -1,7 +1,7 @@
 """A small asynchronous Kubernetes API: objects are plain dictionaries, writes are server-side applies.
 
-Reads and idempotent writes are retried with jitter until a deadline; what is left is one of the errors of
-`kube_errors`. There is no typed model in between: a typed client drops fields that it does not know.
+Reads and idempotent writes are retried with jitter until a deadline, writes for a few seconds only; what is left is one
+of the errors of `kube_errors`. There is no typed model in between: a typed client drops fields that it does not know.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ Object = dict[str, Any]
 Observer = Callable[[str, str, str], None]
 
 REQUEST_DEADLINE_SECONDS = 30.0
+# Whoever writes has looked once whether it leads: the last attempt of a write begins before another one may lead (the
+# Lease lasts 5 s longer than its holder takes it to), and its answer is waited for until here, for slow webhooks.
+WRITE_ATTEMPTS_SECONDS = 5.0
+WRITE_DEADLINE_SECONDS = 9.0
 # The server sends a bookmark about once a minute; a watch that is silent for longer is dead.
 WATCH_SILENCE_SECONDS = 70.0
 WATCH_SERVER_SECONDS = 600
@@ -211,7 +215,11 @@ class KubeClient:
         deadline_seconds: float | None = None,
     ) -> Object:
         what = f"{verb} {resource.plural} {path}"
-        give_up_at = time.monotonic() + (deadline_seconds or self._deadline_seconds)
+        started = time.monotonic()
+        give_up_at = last_attempt_at = started + (deadline_seconds or self._deadline_seconds)
+        if method != "GET":
+            give_up_at = min(give_up_at, started + WRITE_DEADLINE_SECONDS)
+            last_attempt_at = min(give_up_at, started + WRITE_ATTEMPTS_SECONDS)
         payload = None if body is None else orjson.dumps(body)
         backoff = FIRST_BACKOFF_SECONDS
         while True:
@@ -223,13 +231,14 @@ class KubeClient:
                     query=query,
                     payload=payload,
                     content_type=content_type,
+                    connect_by=last_attempt_at,
                     give_up_at=give_up_at,
                     listed=resource if verb == "list" else None,
                 )
             except Unavailable as error:
                 # Full jitter: many Models that failed together must not come back together.
                 pause = max(error.retry_after_seconds, random.uniform(0.5, 1.0) * backoff)
-                if time.monotonic() + pause >= give_up_at:
+                if time.monotonic() + pause >= last_attempt_at:
                     self._observe(verb, resource, error)
                     raise
                 await asyncio.sleep(pause)
@@ -250,10 +259,14 @@ class KubeClient:
         query: Mapping[str, str] | None,
         payload: bytes | None,
         content_type: str,
+        connect_by: float,
         give_up_at: float,
         listed: Resource | None = None,
     ) -> Object:
-        timeout = aiohttp.ClientTimeout(total=max(0.1, give_up_at - time.monotonic()), sock_connect=10)
+        now = time.monotonic()
+        timeout = aiohttp.ClientTimeout(
+            total=max(0.1, give_up_at - now), connect=max(0.1, connect_by - now), sock_connect=10
+        )
         headers = {"Content-Type": content_type} if payload is not None else {}
         try:
             async with self._connection.session.request(
