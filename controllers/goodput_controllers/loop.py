@@ -119,13 +119,12 @@ class FleetLoop:
     async def run_once(self) -> Plan | None:
         """One pass; None if this process does not lead."""
         self.observer.forget_unused()
-        if not self.leading():
-            self._led = False
+        leads = self.leading()
+        if leads != self._led:
+            self._led = leads
+            self._turn(leads)
+        if not leads:
             return None
-        if not self._led:
-            # Another leader may have decided since we last read: what it remembered counts.
-            self.memories.clear()
-            self._led = True
         self.passes += 1
         if self.refresh is not None:
             with self._step("1 refresh"):
@@ -150,6 +149,16 @@ class FleetLoop:
         with self._step("7 write"):
             await self.reconciler.finish(started, snapshot, plan, now, wait_seconds=WRITES_SECONDS)
         return plan
+
+    def _turn(self, leads: bool) -> None:
+        """Leadership came or went. Another leader may have decided and written since: what it left there counts."""
+        if not leads:
+            self.reconciler.hand_over()
+            return
+        self.reconciler.take_over()
+        if self._reader is not None and self._reader.done():
+            self._take_reading()
+        self._reading, self._read_at = None, float("-inf")
 
     async def _read(self, intents: Mapping[Key, ModelIntent], now: float) -> None:
         started = time.monotonic()

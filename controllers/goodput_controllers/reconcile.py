@@ -63,6 +63,18 @@ class Reconciler:
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
+    def take_over(self) -> None:
+        """On gaining leadership: what was written or failed under an earlier one says nothing of what is there now."""
+        for known in (self.book, self.statuses, self.side, self.teller, self.memories):
+            known.clear()
+        self._backoffs.clear()
+        self.observer.apply_problems.clear()
+
+    def hand_over(self) -> None:
+        """On losing leadership: who leads now publishes what is to be known of Models."""
+        self.metrics.forget_others(set())
+        self.teller.clear()
+
     def start(
         self, snapshot: Snapshot, plan: Plan, broken: dict[Key, Exception], now: float
     ) -> list[asyncio.Task[None]]:

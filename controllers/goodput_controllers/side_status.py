@@ -58,6 +58,11 @@ class SideStatus:
     _slos: dict[Key, _Written] = field(default_factory=dict)
     _types: dict[Key, _Written] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Believe nothing of what was written: another leader may have written since."""
+        self._slos.clear()
+        self._types.clear()
+
     async def write(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
         """Write what changed; an error is logged, and the object that it came from waits."""
         await self._write_slos(snapshot, plan, now)

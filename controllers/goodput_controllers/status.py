@@ -82,6 +82,10 @@ class StatusBook:
 
     _known: dict[Key, _Known] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Believe nothing of what was written: another leader may have written since."""
+        self._known.clear()
+
     def forget(self, present: set[Key]) -> None:
         """Drop Models that are gone."""
         for key in self._known.keys() - present:

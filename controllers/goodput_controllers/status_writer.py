@@ -43,6 +43,10 @@ class StatusWriter:
     # (uid, generation) of invalid Models whose status says so already
     _told_invalid: dict[Key, tuple[str, int]] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Believe nothing of what was written: another leader may have written since."""
+        self._told_invalid.clear()
+
     def forget(self, present: set[Key]) -> None:
         """Drop Models that are gone."""
         for key in self._told_invalid.keys() - present:

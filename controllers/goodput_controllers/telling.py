@@ -37,6 +37,11 @@ class Teller:
     metrics: Metrics
     _conditions: dict[Key, dict[ConditionType, tuple[ConditionStatus, str]]] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Know no conditions, and publish none."""
+        self._conditions.clear()
+        self.count_conditions()
+
     def forget(self, present: set[Key]) -> None:
         for key in self._conditions.keys() - present:
             del self._conditions[key]
