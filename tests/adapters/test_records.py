@@ -171,6 +171,24 @@ def test_deployments() -> None:
     assert record.manifest()["spec"]["replicas"] == 4
 
 
+@pytest.mark.parametrize(
+    ("container", "want"),
+    [
+        ({"name": "vllm", "args": ["m", "--served-model-name", "chat", "--host", "0.0.0.0"]}, "chat"),
+        ({"name": "vllm", "args": ["--served-model-name", "a", "--served-model-name", "b"]}, "b"),
+        ({"name": "vllm", "args": ["--served-model-name"]}, ""),
+        ({"name": "vllm"}, ""),
+        ({"name": "router", "args": ["--served-model-name", "chat"]}, ""),
+    ],
+)
+def test_the_name_that_engines_serve_under(container: dict[str, Any], want: str) -> None:
+    """As the engine reads its arguments; no other container has it."""
+    manifest = deployment()
+    manifest["spec"]["template"]["spec"] = {"containers": [{"name": "sidecar"}, container]}
+    assert deployment_record(manifest).served_name == want
+    assert deployment_record(deployment()).served_name == ""
+
+
 def manager(name: str, operation: str, time: str) -> dict[str, Any]:
     return {"manager": name, "operation": operation, "time": time, "fieldsV1": {"f:spec": {"f:replicas": {}}}}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, NODES, PODS, SLOS
+from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, MODELS, NODES, PODS, SLOS
 from goodput.adapters.records import node_record
 from goodput.api import GPUType
 from goodput.domain.identity import Key
@@ -73,6 +73,40 @@ async def test_of_two_models_with_one_served_name_the_later_stands_back(bench: A
     await bench.tick()
     assert found(bench, "one") == {}
     assert "Model one" in found(bench, "two")["ServedNameConflict"].message
+
+
+async def test_an_older_model_takes_no_name_that_a_younger_one_serves(bench: Any) -> None:
+    """Who serves it keeps it, or an edit of one Model would freeze another. Once that one is gone the name is free."""
+    older, younger = bench.model("older"), bench.model("younger", servedName="x")
+    older["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    younger["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    bench.apply(older, younger)
+    await bench.tick(2)
+    older["spec"]["servedName"] = "x"
+    bench.apply(older)
+    await bench.tick(2)
+    assert found(bench, "younger") == {}
+    assert "Model younger" in found(bench, "older")["ServedNameConflict"].message
+    engines = {key.name: item for key, item in bench.api.objects[DEPLOYMENTS.plural].items()}
+    assert "x" not in engines["older-serve"]["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    younger["spec"]["servedName"] = "y"
+    bench.apply(younger)
+    await bench.tick(2)
+    assert found(bench, "older") == {}
+
+
+async def test_engines_of_a_model_before_hold_no_name(bench: Any) -> None:
+    """What a deleted Model left behind speaks for nobody, also not for its namesake."""
+    older, younger = bench.model("older", servedName="x"), bench.model("younger", servedName="x")
+    older["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    younger["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    bench.apply(younger)
+    await bench.tick(2)
+    bench.api.remove(MODELS, Key("a", "younger"))
+    bench.apply(older, younger)
+    await bench.tick()
+    assert "Model older" in found(bench, "younger")["ServedNameConflict"].message
 
 
 async def test_a_missing_secret_is_named(bench: Any) -> None:

@@ -9,6 +9,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -20,8 +21,10 @@ from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABE
 from goodput.domain.observed import PodState
 from goodput.domain.plan import Placement
 from goodput.resources.engine.deployment import placement_of
+from goodput.resources.names import ENGINE_CONTAINER
 from goodput.resources.pinning import ANNOTATION_IMAGE, annotations_of
 
+SERVED_NAME_FLAG = "--served-model-name"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Extended resources have a domain; those of Kubernetes itself do not count as accelerators.
 _NO_ACCELERATORS = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
@@ -130,6 +133,7 @@ class DeploymentRecord(OwnedObject):
     foreign_scaler: ForeignScaler | None = None
     revision: str = ""
     image: str = ""  # that its pods were rendered with
+    served_name: str = ""  # under which its engines serve
     placement: Placement | None = None  # with which its pods were rendered
 
     @property
@@ -237,6 +241,7 @@ def deployment_record(manifest: Object) -> DeploymentRecord:
         foreign_scaler=_foreign_scaler(metadata.get("managedFields") or ()),
         revision=_template_revision(manifest),
         image=annotations_of(manifest).get(ANNOTATION_IMAGE) or "",
+        served_name=_served_name(manifest),
         placement=placement_of(manifest),
     )
 
@@ -277,6 +282,16 @@ def _owned(manifest: Object, kind: str) -> dict[str, Any]:
 def _template_revision(manifest: Object) -> str:
     template = (manifest.get("spec") or {}).get("template") or {}
     return str(((template.get("metadata") or {}).get("labels") or {}).get(LABEL_REVISION) or "")
+
+
+def _served_name(manifest: Object) -> str:
+    pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
+    for container in pod.get("containers") or ():
+        if container.get("name") == ENGINE_CONTAINER:
+            args = container.get("args") or ()
+            # The last one counts, as for the engine.
+            return next((name for flag, name in reversed(list(pairwise(args))) if flag == SERVED_NAME_FLAG), "")
+    return ""
 
 
 def _foreign_scaler(managed_fields: Any) -> ForeignScaler | None:
