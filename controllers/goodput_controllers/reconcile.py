@@ -183,10 +183,13 @@ class Reconciler:
     def _work(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> Coroutine[Any, Any, None] | None:
         """What is to be done for one Model, or None: most passes find nothing for most Models."""
         key = self._render_key(view, plan)
-        if key is not None:
+        if key is None:
+            self._nothing_to_write(plan.key)
+        else:
             update = self.applier.settled(plan.key, key)
             if update is not None:
                 self.book.note_update(plan.key, update)
+                self._nothing_to_write(plan.key)
             elif not self._backing_off(plan.key, now):
                 render = self._render(view, plan)
                 if render is not None:
@@ -195,6 +198,11 @@ class Reconciler:
         if told or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
             return self._finish(view, plan, told, now)
         return None
+
+    def _nothing_to_write(self, key: Key) -> None:
+        """What a write met that is no longer wanted holds nobody up."""
+        self.observer.apply_problems.pop(key, None)
+        self._backoffs.pop(key, None)
 
     def _render_key(self, view: ModelView, plan: ModelPlan) -> RenderKey | None:
         """What to render depends on this; None where what runs is to be left alone."""
@@ -271,8 +279,7 @@ class Reconciler:
             self.observer.apply_problems[key] = (problem,)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
         else:
-            self.observer.apply_problems.pop(key, None)
-            self._backoffs.pop(key, None)
+            self._nothing_to_write(key)
             self.book.note_update(key, outcome.update_available or "")
             if outcome.replicas_written is not None:
                 self.memories.written(key, now)

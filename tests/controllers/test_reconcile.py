@@ -230,6 +230,23 @@ async def test_a_refused_write_is_told_and_retried(bench: Any, make_model: Calla
     assert bench.condition("Stalled") == ("False", "NotStalled")
 
 
+@pytest.mark.parametrize("paused", [False, True], ids=["settled", "paused"])
+async def test_a_refused_write_that_is_no_longer_wanted_is_no_problem(bench: Any, paused: bool) -> None:
+    """More replicas were refused, and are not wanted any more, or not now: nothing is stalled then."""
+    await served(bench)
+    bench.api.fault = refusing("Deployment", Refused("no such policy", 403))
+    bench.law.wanted["llama"] = 3
+    await bench.tick(2)
+    assert bench.condition("Stalled") == ("True", "APIRefused")
+    if paused:
+        bench.apply(bench.model(paused=True))
+    else:
+        bench.law.wanted["llama"] = 1
+    await bench.tick(2)
+    assert bench.condition("Stalled")[1] != "APIRefused"
+    assert not bench.operator.reconciler._backoffs
+
+
 async def test_an_unexpected_error_is_told_and_retried(
     bench: Any, make_model: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
