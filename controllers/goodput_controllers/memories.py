@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from goodput.adapters.kinds import CONFIG_MAPS
 from goodput.api import SLO
+from goodput.api.base import Metadata
+from goodput.api.slo import SLOSpec
 from goodput.decide import memory_codec
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
@@ -86,8 +88,8 @@ class Memories:
             manifest = memory_config_map(intent, memory_codec.dumps(memory) if memory is not None else "")
             # What an SLO says is its owner's to share.
             if slo is not None and slo.value is not None and slo.value.allows(intent.key.namespace):
-                last = slo.value.model_copy(update={"status": None})
-                manifest["data"][SLO_ENTRY] = last.model_dump_json(by_alias=True, exclude_none=True)
+                last = _as_seen_from(intent.key.namespace, slo.value)
+                manifest["data"][SLO_ENTRY] = last.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True)
             return manifest
 
         return make
@@ -97,3 +99,19 @@ class Memories:
         if record is None or record.owner_uid != uid:
             return {}
         return dict(record.manifest().get("data") or {})
+
+
+def _as_seen_from(namespace: str, slo: SLO) -> SLO:
+    """What a Model of `namespace` needs of an SLO: not whom else it is shared with, nor what its owner notes on it."""
+    spec = slo.spec
+    return SLO(
+        metadata=Metadata(name=slo.metadata.name, namespace=slo.metadata.namespace),
+        spec=SLOSpec(
+            ttft=spec.ttft,
+            tpot=spec.tpot,
+            e2e=spec.e2e,
+            attainment=spec.attainment,
+            min_requests=spec.min_requests,
+            allowed_namespaces=(namespace,),
+        ),
+    )

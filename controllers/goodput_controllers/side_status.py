@@ -74,6 +74,9 @@ class SideStatus:
         figures = {model.key: model.figures for model in plan.models}
         for view in snapshot.models:
             slo = view.intent.slo
+            if not self._may_use(view.intent.key, slo):
+                # Whoever names an SLO that is not theirs changes nothing of what its owner sees.
+                continue
             users[slo] = users.get(slo, 0) + 1
             figure = figures.get(view.intent.key)
             if figure is not None and figure.attainment_lower is not None and figure.attainment_upper is not None:
@@ -97,6 +100,13 @@ class SideStatus:
                 status["attainment"] = percent(average)
             if await self._apply(SLOS, self.world.slos, entry, written, status=status, condition=condition, now=now):
                 self._slos[entry.key] = _Written(signature, now, average)
+
+    def _may_use(self, model: Key, slo: Key) -> bool:
+        entry = self.world.slos.get(slo)
+        if entry is None or entry.value is None:
+            # Of one that was never valid its own namespace is all that is known.
+            return model.namespace == slo.namespace
+        return entry.value.allows(model.namespace)
 
     async def _write_types(self, supply: Iterable[GpuSupply], now: float) -> None:
         by_type: Mapping[str, GpuSupply] = {item.type: item for item in supply}

@@ -92,6 +92,75 @@ async def test_values_of_environment_variables_stay_out_of_the_log(
     assert SECRET not in json.dumps([memory, bench.status(), list(bench.api.objects["events"].values())])
 
 
+async def test_a_memory_holds_what_its_model_needs_of_an_slo_alone(bench: Any, new_bench: Callable[..., Any]) -> None:
+    """Other tenants, labels and annotations of the owner stay with the owner; the objectives serve on without it."""
+    bench.api.put(
+        SLOS,
+        {
+            "kind": "SLO",
+            "metadata": {
+                "name": "gold",
+                "namespace": "platform",
+                "labels": {"cost-center": SECRET},
+                "annotations": {"note": SECRET},
+            },
+            "spec": {
+                "ttft": "1s",
+                "e2e": "20s",
+                "attainment": "99%",
+                "minRequests": 7,
+                "allowedNamespaces": ["rival", "a"],
+            },
+        },
+    )
+    bench.apply(bench.model(slo={"name": "gold", "namespace": "platform"}))
+    await bench.tick(3)
+    objective = bench.law.snapshots[-1].models[0].intent.objective
+    text = bench.api.objects[CONFIG_MAPS.plural][Key("a", "llama-goodput")]["data"]["slo.json"]
+    assert json.loads(text) == {
+        "metadata": {"name": "gold", "namespace": "platform"},
+        "spec": {
+            "ttft": "1s",
+            "e2e": "20s",
+            "attainment": "99%",
+            "minRequests": 7,
+            "allowedNamespaces": ["a"],
+        },
+    }
+    await bench.stop()
+
+    bench.api.remove(SLOS, Key("platform", "gold"))
+    after = new_bench(bench.api)
+    await after.start()
+    await after.tick(2)
+    assert after.law.snapshots[-1].models[0].intent.objective == objective
+    assert (objective.attainment, objective.min_requests) == (0.99, 7)
+    await after.stop()
+
+
+async def test_who_may_not_use_an_slo_is_no_user_of_it(bench: Any) -> None:
+    """Its owner sees the Models that it serves, and their attainment, whoever else names it."""
+    shared = {
+        "kind": "SLO",
+        "metadata": {"name": "gold", "namespace": "platform"},
+        "spec": {"ttft": "1s", "allowedNamespaces": ["a"]},
+    }
+    gold = {"name": "gold", "namespace": "platform"}
+    bench.law.attainment = 0.9
+    bench.apply(shared, bench.model("stranger", namespace="b", slo=gold))
+    await bench.tick(2)
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = bench.api.objects[SLOS.plural][Key("platform", "gold")]["status"]
+        return found
+
+    assert (status()["users"], status()["conditions"][0]["reason"]) == (0, "Unused")
+    assert "attainment" not in status()
+    bench.apply(bench.model("guest", slo=gold))
+    await bench.tick(2)
+    assert (status()["users"], status()["conditions"][0]["reason"]) == (1, "InUse")
+
+
 async def test_a_forged_memory_speaks_for_its_own_model_alone(bench: Any, new_bench: Callable[..., Any]) -> None:
     """Whoever may write ConfigMaps of one namespace cannot bring back an SLO of another one for everybody."""
     platform = {
