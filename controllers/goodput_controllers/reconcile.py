@@ -61,6 +61,8 @@ class Reconciler:
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _side: asyncio.Task[None] | None = None
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
+    # Models whose decision says something new and was not told yet: writes that it asks for come first.
+    _untold: set[Key] = field(default_factory=set)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
     def take_over(self) -> None:
@@ -68,6 +70,7 @@ class Reconciler:
         for known in (self.book, self.statuses, self.side, self.teller, self.memories):
             known.clear()
         self._backoffs.clear()
+        self._untold.clear()
         self.observer.apply_problems.clear()
 
     def hand_over(self) -> None:
@@ -99,9 +102,14 @@ class Reconciler:
         started: list[asyncio.Task[None] | None] = []
         for model in plan.models:
             self.metrics.show(model.key, model.figures)
-            told = self.book.observe(model, now)
+            self.book.count(model, now)
+            if model.key in self._tasks:
+                # Left to its last task: what was decided meanwhile is not carried out, and decided again after it.
+                continue
+            if self.book.observe(model):
+                self._untold.add(model.key)
             try:
-                work = self._work(views[model.key], model, told, now)
+                work = self._work(views[model.key], model, now)
             except Exception as error:
                 work = self._failed(views[model.key], model, error, now)
             if work is not None:
@@ -142,6 +150,7 @@ class Reconciler:
         for known in (self.applier, self.book, self.teller, self.rollouts, self.statuses):
             known.forget(present)
         self.metrics.forget_others(present)
+        self._untold &= present
         for key in self._backoffs.keys() - present:
             del self._backoffs[key]
         for key in self.observer.apply_problems.keys() - present:
@@ -180,24 +189,31 @@ class Reconciler:
             log.exception("status of SLOs and GPUTypes: unexpected error")
             self.metrics.errors.labels("side").inc()
 
-    def _work(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> Coroutine[Any, Any, None] | None:
+    def _work(self, view: ModelView, plan: ModelPlan, now: float) -> Coroutine[Any, Any, None] | None:
         """What is to be done for one Model, or None: most passes find nothing for most Models."""
+        held_up = False
         key = self._render_key(view, plan)
         if key is None:
             self._nothing_to_write(plan.key)
         else:
             update = self.applier.settled(plan.key, key)
+            held_up = update is None
             if update is not None:
                 self.book.note_update(plan.key, update)
                 self._nothing_to_write(plan.key)
             elif not self._backing_off(plan.key, now):
                 render = self._render(view, plan)
                 if render is not None:
-                    return self._apply(view, plan, render, told, now)
+                    return self._apply(view, plan, render, now)
+        tell = self._to_tell(plan, held_up=held_up)
         problems = self._problems(plan.key)
-        if told or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
-            return self._finish(view, plan, told, now)
+        if tell or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
+            return self._finish(view, plan, tell, now)
         return None
+
+    def _to_tell(self, plan: ModelPlan, *, held_up: bool) -> bool:
+        """Whether its decision is to be told now; one that changes what runs is told when it does."""
+        return plan.key in self._untold and not (held_up and plan.decision.changes)
 
     def _nothing_to_write(self, key: Key) -> None:
         """What a write met that is no longer wanted holds nobody up."""
@@ -239,7 +255,7 @@ class Reconciler:
             known = self._settings_with[pod_monitor] = render_settings(self.settings, pod_monitor=pod_monitor)
         return known
 
-    async def _apply(self, view: ModelView, plan: ModelPlan, render: RenderInput, told: bool, now: float) -> None:
+    async def _apply(self, view: ModelView, plan: ModelPlan, render: RenderInput, now: float) -> None:
         key = plan.key
         problem: Problem | None = None
         outcome = Outcome()
@@ -263,7 +279,7 @@ class Reconciler:
         except StillThere as error:
             log.info("%s: %s", key, error)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
-            await self._finish(view, plan, False, now)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
             return
         except NotLeading:
             raise
@@ -283,12 +299,14 @@ class Reconciler:
             self.book.note_update(key, outcome.update_available or "")
             if outcome.replicas_written is not None:
                 self.memories.written(key, now)
-        await self._finish(view, plan, told and problem is None, now)
+        await self._finish(view, plan, self._to_tell(plan, held_up=problem is not None), now)
 
-    async def _finish(self, view: ModelView, plan: ModelPlan, told: bool, now: float) -> None:
+    async def _finish(self, view: ModelView, plan: ModelPlan, tell: bool, now: float) -> None:
         """What follows writes, or stands alone: telling, memory, status."""
-        if told:
+        if tell:
             await self.teller.tell(view.intent, plan.decision)
+            self._untold.discard(plan.key)
+            self.book.tell(plan)
         if self.memories.due(plan.key, now) and view.pool.exists:
             await self.applier.write_memory(view.intent, self._memory(view))
             self.memories.written(plan.key, now)

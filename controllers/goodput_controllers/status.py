@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from goodput.api.modelstatus import ModelStatus, PinnedStatus
+from goodput.api.modelstatus import DecisionStatus, ModelStatus, PinnedStatus
 from goodput.domain.conditions import Condition, ConditionType
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
@@ -27,6 +27,7 @@ LOOK_SECONDS = 60.0
 LASTING_RULES = frozenset(
     {Rule.HOLD_METRICS, Rule.HOLD_PAUSED, Rule.HOLD_CONFLICT, Rule.HOLD_PROBLEM, Rule.HOLD_MEMORY}
 )
+ADVICE = frozenset({Action.ADVISE_UP, Action.ADVISE_DOWN})
 Verdicts = frozenset[tuple[str, str, str]]
 
 
@@ -43,7 +44,7 @@ def noteworthy(decision: Decision, last: Decision | None, told: Decision | None)
         return True
     if decision.changes:
         return _tuple(decision) != _tuple(last)
-    if decision.action in (Action.ADVISE_UP, Action.ADVISE_DOWN):
+    if decision.action in ADVICE:
         return (decision.action, decision.to_replicas) != (told.action, told.to_replicas)
     return _lasting(decision) != _lasting(told)
 
@@ -65,6 +66,8 @@ class _Known:
     figures: dict[str, Figure] = field(default_factory=dict)
     last: Decision | None = None
     told: Decision | None = None
+    # The decision that an earlier process left in status, while at most one was told since.
+    found: DecisionStatus | None = None
     window: FigureWindow = field(default_factory=FigureWindow)
     update_available: str | None = None
     # When its figures were looked at, and how far into a minute the intervals begin in which they are once.
@@ -98,15 +101,23 @@ class StatusBook:
     def update_available(self, key: Key) -> str | None:
         return self._of(key).update_available
 
-    def observe(self, plan: ModelPlan, now: float) -> bool:
-        """Take a tick's counts; True if its decision says something new."""
+    def count(self, plan: ModelPlan, now: float) -> None:
+        """Take a tick's counts."""
+        self._of(plan.key).window.add(plan.figures, now)
+
+    def observe(self, plan: ModelPlan) -> bool:
+        """Take a decision that is going to be carried out; True if it says something new."""
         known = self._of(plan.key)
-        known.window.add(plan.figures, now)
         new = noteworthy(plan.decision, known.last, known.told)
         known.last = plan.decision
-        if new:
-            known.told = plan.decision
         return new
+
+    def tell(self, plan: ModelPlan) -> None:
+        """Take note that its decision was told: the last one, for status, until the next is."""
+        known = self._of(plan.key)
+        if known.told is not None:
+            known.found = None
+        known.told = plan.decision
 
     def due(
         self,
@@ -125,7 +136,7 @@ class StatusBook:
             self._adopt(known, present, now)
         if signature != known.signature or _update_flips(conditions, present):
             return True
-        if known.told is not None and known.told.id != known.decision_id and known.told is known.last:
+        if known.told is not None and known.told.id != known.decision_id and not _says(known.found, known.told):
             return True
         if now - known.written_at < QUIET_SECONDS:
             return False
@@ -163,13 +174,16 @@ class StatusBook:
             now=now,
         )
 
-    def written(self, view: ModelView, plan: ModelPlan, conditions: Iterable[Condition], now: float) -> None:
-        """Take note that it was written."""
+    def written(
+        self, view: ModelView, plan: ModelPlan, conditions: Iterable[Condition], status: ModelStatus, now: float
+    ) -> None:
+        """Take note that this status was written."""
         known = self._of(plan.key)
         known.written, known.written_at = True, now
         known.signature = _signature(view, plan, conditions)
         known.verdicts = _verdicts(conditions)
-        known.decision_id = known.told.id if known.told else ""
+        known.decision_id = status.last_decision.id if status.last_decision else ""
+        known.found = None
         known.figures = _figures(plan, known.window, now)
 
     def _of(self, key: Key) -> _Known:
@@ -193,8 +207,14 @@ class StatusBook:
             frozenset(verdict for verdict in verdicts if verdict[0] in urgent),
         )
         known.decision_id = present.last_decision.id if present.last_decision else ""
-        if known.told is not None and not known.told.changes and known.decision_id:
-            known.decision_id = known.told.id
+        known.found = present.last_decision
+
+
+def _says(found: DecisionStatus | None, told: Decision) -> bool:
+    """Whether the status that an earlier process left says as much as the first decision that this one told."""
+    if found is None or told.changes:
+        return False
+    return told.action not in ADVICE or (told.action, told.to_replicas) == (found.action, found.to)
 
 
 def _verdicts(conditions: Iterable[Condition]) -> Verdicts:

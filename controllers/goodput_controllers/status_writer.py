@@ -71,7 +71,7 @@ class StatusWriter:
             return
         status = self.book.build(view, plan, conditions, present, pinned=self._pinned(view.intent), now=now)
         if await self._apply(key, view.intent.uid, status.to_dict()):
-            self.book.written(view, plan, conditions, now)
+            self.book.written(view, plan, conditions, status, now)
 
     def invalid_due(self, entry: Entry[Model]) -> bool:
         """Whether the author of a Model that was never valid has yet to be told."""

@@ -34,11 +34,15 @@ def model(name: str = "llama", namespace: str = "a", **spec: Any) -> dict[str, A
 
 
 class Law:
-    """A law of one line: as many replicas as `wanted` says; `broken` names Models that it stumbles over."""
+    """A law of one line: as many replicas as `wanted` says; `broken` names Models that it stumbles over.
+
+    With `advises` it leaves what runs and says what it would do.
+    """
 
     def __init__(self) -> None:
         self.wanted: dict[str, int] = {}
         self.broken: set[str] = set()
+        self.advises = False
         self.attainment: float | None = None
         self.snapshots: list[Snapshot] = []
 
@@ -56,6 +60,9 @@ class Law:
         action = Action.PLACE if not pool.exists else Action.HOLD
         if pool.exists and want != have:
             action = Action.SCALE_UP if want > have else Action.SCALE_DOWN
+            if self.advises:
+                action = Action.ADVISE_UP if want > have else Action.ADVISE_DOWN
+        runs = have if pool.exists and self.advises else want
         fatal = any(problem.fatal for problem in intent.problems)
         living = [pod for pod in pool.pods if pod.state is not PodState.TERMINATING]
         ready = pool.count(PodState.READY)
@@ -74,7 +81,7 @@ class Law:
         ]
         plan = PoolPlan(
             name="serve",
-            replicas=want,
+            replicas=runs,
             placement=Placement(
                 gpu_type="l40s",
                 resource_name="nvidia.com/gpu",
@@ -87,7 +94,7 @@ class Law:
                 capacity_rps=3.0 + now % 1.0,
                 price_per_hour=1.5,
             ),
-            victims=tuple((pod.name, -1 - index) for index, pod in enumerate(living[: max(0, have - want)])),
+            victims=tuple((pod.name, -1 - index) for index, pod in enumerate(living[: max(0, have - runs)])),
         )
         decision = Decision(
             model=intent.key,
@@ -101,12 +108,12 @@ class Law:
             detail=f"{action} {have} -> {want}",
         )
         figures = Figures(
-            replicas_desired=want,
+            replicas_desired=runs,
             replicas_ready=ready,
             attainment_lower=self.attainment,
             attainment_upper=self.attainment,
             attainment_requests=1000,
-            cost_per_hour=1.5 * want,
+            cost_per_hour=1.5 * runs,
         )
         return ModelPlan(
             key=intent.key,
