@@ -177,7 +177,13 @@ class FleetLoop:
     def _take_reading(self) -> None:
         if self._reader is None or not self._reader.done():
             return
-        self._reading, self._reader = self._reader.result(), None
+        reader, self._reader = self._reader, None
+        try:
+            self._reading = reader.result()
+        except Exception as error:
+            # Whatever a reading dies of, the next one is begun anew.
+            log.exception("telemetry cannot be read")
+            self._reading = Reading(error=f"unexpected error: {type(error).__name__}: {error}")
         self.metrics.telemetry_up.set(0 if self._reading.error else 1)
         complaint = self._reading.error
         if not complaint and self._reading.missing:

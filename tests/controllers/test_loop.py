@@ -49,6 +49,31 @@ async def test_a_hanging_prometheus_does_not_stop_the_loop(bench: Any, monkeypat
     assert bench.law.snapshots[-1].telemetry_error == "late"
 
 
+class BrokenTelemetry(SlowTelemetry):
+    """Dies of something that nobody foresaw, once."""
+
+    async def read(self, wanted: Sequence[Wanted]) -> Reading:
+        self.reads += 1
+        if self.reads == 1:
+            raise RuntimeError("boom")
+        return Reading()
+
+
+async def test_a_reading_that_dies_is_begun_anew(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its pass decides without one and logs why; the next tick reads again."""
+    broken = BrokenTelemetry()
+    bench.operator.loop.telemetry = broken
+    bench.apply(bench.model())
+    await bench.tick()
+    assert bench.replicas() == 1
+    assert bench.law.snapshots[-1].telemetry_error == "unexpected error: RuntimeError: boom"
+    assert "Traceback" in caplog.text
+    bench.operator.loop._read_at -= 10.0
+    await bench.tick()
+    assert broken.reads == 2
+    assert bench.law.snapshots[-1].telemetry_error == ""
+
+
 async def test_a_slow_neighbour_holds_nobody_up(
     bench: Any, make_model: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
