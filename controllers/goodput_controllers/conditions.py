@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -36,6 +36,14 @@ _FIRST_SEEN = {kind: Condition(kind, status, reason) for kind, (status, reason) 
 def first_seen() -> tuple[Condition, ...]:
     """Before anything is known: without conditions kstatus would call the Model current."""
     return tuple(_FIRST_SEEN.values())
+
+
+def undecided(message: str, statuses: Mapping[str, str]) -> tuple[Condition, ...]:
+    """Of a Model that nothing could be decided for: what is laid over the conditions that it has (`statuses`)."""
+    stalled = Condition(ConditionType.STALLED, ConditionStatus.TRUE, ConditionReason.INTERNAL_ERROR, message)
+    if statuses.get(ConditionType.RECONCILING) == ConditionStatus.FALSE:
+        return (stalled,)
+    return Condition(ConditionType.RECONCILING, ConditionStatus.FALSE, ConditionReason.HELD_UP), stalled
 
 
 def never_valid(message: str, reason: ConditionReason) -> tuple[Condition, ...]:

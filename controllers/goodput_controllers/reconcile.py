@@ -102,6 +102,7 @@ class Reconciler:
         started: list[asyncio.Task[None] | None] = []
         for model in plan.models:
             self.metrics.show(model.key, model.figures)
+            self.statuses.decided(model.key)
             self.book.count(model, now)
             if model.key in self._tasks:
                 # Left to its last task: what was decided meanwhile is not carried out, and decided again after it.

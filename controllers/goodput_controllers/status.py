@@ -89,6 +89,10 @@ class StatusBook:
         """Believe nothing of what was written: another leader may have written since."""
         self._known.clear()
 
+    def overwritten(self, key: Key) -> None:
+        """Take note that its status says something else by now than what was built here."""
+        self._of(key).written = False
+
     def forget(self, present: set[Key]) -> None:
         """Drop Models that are gone."""
         for key in self._known.keys() - present:
@@ -197,6 +201,8 @@ class StatusBook:
         """After a restart: what is there was written by us before. Its figures count as written now."""
         urgent = {kind.value for kind in URGENT}
         verdicts = frozenset((c.type, c.status, c.reason) for c in present.conditions)
+        if known.written_at == float("-inf"):
+            known.found = present.last_decision
         known.written, known.written_at = True, now
         known.verdicts = verdicts
         known.signature = (
@@ -207,7 +213,6 @@ class StatusBook:
             frozenset(verdict for verdict in verdicts if verdict[0] in urgent),
         )
         known.decision_id = present.last_decision.id if present.last_decision else ""
-        known.found = present.last_decision
 
 
 def _says(found: DecisionStatus | None, told: Decision) -> bool:

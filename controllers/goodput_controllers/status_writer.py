@@ -11,9 +11,10 @@ from goodput.adapters.kinds import MODELS
 from goodput.adapters.kube import KubeApi, Object
 from goodput.adapters.kube_errors import KubeError, NotFound, SchemaOutdated
 from goodput.api import Model
+from goodput.api.conditions import Condition as WrittenCondition
 from goodput.api.conditions import merge_conditions
 from goodput.api.modelstatus import ModelStatus, PinnedStatus
-from goodput.domain.conditions import Condition, ConditionReason
+from goodput.domain.conditions import Condition
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
 from goodput.domain.observed import ModelView
@@ -21,7 +22,7 @@ from goodput.domain.plan import ModelPlan
 from goodput.resources import names
 from goodput.runtime.entries import Entry
 from goodput_controllers.cluster import Cluster
-from goodput_controllers.conditions import conditions_of, never_valid
+from goodput_controllers.conditions import conditions_of, first_seen, never_valid, undecided
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_text import rfc3339
 from goodput_controllers.telling import Teller
@@ -81,29 +82,45 @@ class StatusWriter:
         """Say what is wrong with a Model that was never valid."""
         if entry.error is None:
             return
-        await self._write_conditions(
-            entry.key, entry.uid, entry.generation, never_valid(str(entry.error), entry.error.reason), now
-        )
-        self._told_invalid[entry.key] = (entry.uid, entry.generation)
+        conditions = never_valid(str(entry.error), entry.error.reason)
+        await self._tell_invalid(entry.key, entry.uid, entry.generation, lambda _: conditions, now)
+
+    def decided(self, key: Key) -> None:
+        """Take note that this Model could be decided: should it be invalid or undecided again, it is told again."""
+        self._told_invalid.pop(key, None)
 
     async def undecided(self, intent: ModelIntent, error: Exception, now: float) -> None:
-        """Say that the laws stumbled over this Model."""
+        """Say that the laws stumbled over this Model; what else its status says holds until they do not."""
         if self._told_invalid.get(intent.key) == (intent.uid, intent.generation):
             return
         message = f"nothing could be decided, see the log of the operator: {type(error).__name__}: {error}"
-        conditions = never_valid(message[:1000], ConditionReason.INTERNAL_ERROR)
-        await self._write_conditions(intent.key, intent.uid, intent.generation, conditions, now)
-        self._told_invalid[intent.key] = (intent.uid, intent.generation)
-
-    async def _write_conditions(
-        self, key: Key, uid: str, generation: int, conditions: tuple[Condition, ...], now: float
-    ) -> None:
-        present = self._present(key)
-        merged = merge_conditions(
-            present.conditions if present else (), conditions, generation=generation, now=rfc3339(now)
+        await self._tell_invalid(
+            intent.key,
+            intent.uid,
+            intent.generation,
+            lambda before: undecided(message[:1000], {c.type: c.status for c in before}),
+            now,
         )
-        status = (present or ModelStatus()).model_copy(update={"conditions": merged, "observed_generation": generation})
-        await self._apply(key, uid, status.to_dict())
+
+    async def _tell_invalid(
+        self,
+        key: Key,
+        uid: str,
+        generation: int,
+        lay: Callable[[Iterable[WrittenCondition]], tuple[Condition, ...]],
+        now: float,
+    ) -> None:
+        """Lay conditions over those that are there (of a Model that has none: over those of a new one)."""
+        present, at = self._present(key), rfc3339(now)
+        before = present.conditions if present is not None else ()
+        before = before or merge_conditions((), first_seen(), generation=generation, now=at)
+        new = {c.type: c for c in merge_conditions(before, lay(before), generation=generation, now=at)}
+        laid = tuple(new.pop(condition.type, condition) for condition in before)
+        values = {"conditions": (*laid, *new.values()), "observed_generation": generation}
+        status = (present or ModelStatus()).model_copy(update=values)
+        if await self._apply(key, uid, status.to_dict()):
+            self._told_invalid[key] = (uid, generation)
+            self.book.overwritten(key)
 
     async def _apply(self, key: Key, uid: str, status: dict[str, Any]) -> bool:
         """False if the Model is gone or this process does not lead."""

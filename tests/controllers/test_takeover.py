@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from goodput.adapters.kinds import MODELS, SLOS
+from goodput.adapters.kinds import DEPLOYMENTS, MODELS, SLOS, Resource
+from goodput.adapters.kube_errors import Refused
 from goodput.domain.identity import Key
 
 SERIES = b'goodput_replicas_desired{model="llama"'
@@ -83,17 +84,23 @@ async def test_an_invalid_model_that_another_leader_saw_mended_is_told_again(pai
 
 
 async def test_a_failure_of_an_earlier_leadership_is_not_believed(pair: Any) -> None:
-    """Problems and back-offs of writes are of the leadership in which they were met."""
+    """What was refused then is tried at once, not when its back-off ends."""
     first, second = pair
-    reconciler = first.operator.reconciler
-    reconciler.observer.apply_problems[Key("a", "llama")] = ()
-    reconciler._retry(Key("a", "llama"), first.now, 120.0)
+
+    def fault(verb: str, resource: Resource, _: str) -> None:
+        if verb == "apply" and resource is DEPLOYMENTS:
+            raise Refused("no such policy", 403)
+
+    first.api.fault = fault
+    first.law.wanted["llama"] = 3
+    await first.tick(5)
+    assert first.condition("Stalled") == ("True", "APIRefused")
+    first.api.fault = None
     lead(second, first)
-    await first.tick()
+    await first.tick(seconds=0.0)
     lead(first, second)
-    await first.tick()
-    assert not reconciler._backoffs
-    assert not reconciler.observer.apply_problems
+    await first.tick(seconds=0.0)
+    assert first.replicas() == 3
 
 
 async def test_who_stands_by_publishes_nothing_of_models(pair: Any) -> None:
