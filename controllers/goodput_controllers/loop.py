@@ -35,6 +35,9 @@ DEBOUNCE_SECONDS = 0.2
 BUSY_SHARE = 0.25
 # A pass waits this long for a reading of Prometheus.
 READING_SECONDS = 2.0
+# The first pass of a leadership waits longer, until a reading ends by its own deadline: decided without one it would
+# tell of every Model that its metrics are missing, and a moment later that they are not.
+FIRST_READING_SECONDS = 9.0
 # A pass waits this long for writes; those of a Model that takes longer go on beside the next passes.
 WRITES_SECONDS = 5.0
 
@@ -165,13 +168,14 @@ class FleetLoop:
         if started - self._read_at < self.policy.tick_seconds - DEBOUNCE_SECONDS:
             self._take_reading()
             return
+        first = self._read_at == float("-inf")
         self._read_at = started
         if self._reader is None:
             wanted = self.observer.wanted(intents, now)
             self._reader = asyncio.ensure_future(self.telemetry.read(wanted))
             self._reader.add_done_callback(self.observer.world.touched)
         # A slow Prometheus holds up decisions from metrics, and nothing else: what is late comes with the next pass.
-        await asyncio.wait({self._reader}, timeout=READING_SECONDS)
+        await asyncio.wait({self._reader}, timeout=FIRST_READING_SECONDS if first else READING_SECONDS)
         self._take_reading()
 
     def _take_reading(self) -> None:

@@ -48,9 +48,13 @@ class Law:
 
     def __call__(self, snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy, now: float) -> Plan:
         self.snapshots.append(snapshot)
-        return Plan(models=tuple(self._plan(view, memory.get(view.intent.key), now) for view in snapshot.models))
+        return Plan(
+            models=tuple(
+                self._plan(view, memory.get(view.intent.key), now, snapshot.telemetry_error) for view in snapshot.models
+            )
+        )
 
-    def _plan(self, view: ModelView, remembered: LoopMemory | None, now: float) -> ModelPlan:
+    def _plan(self, view: ModelView, remembered: LoopMemory | None, now: float, blind: str) -> ModelPlan:
         intent, pool = view.intent, view.pool
         if intent.key.name in self.broken:
             raise ZeroDivisionError("the law stumbles")
@@ -79,6 +83,14 @@ class Law:
             for problem in intent.problems
             if problem.type is ConditionType.STALLED
         ]
+        conditions.append(
+            Condition(
+                ConditionType.METRICS_FRESH,
+                ConditionStatus.FALSE if blind else ConditionStatus.TRUE,
+                ConditionReason.PROMETHEUS_UNREACHABLE if blind else ConditionReason.FRESH,
+                blind,
+            )
+        )
         plan = PoolPlan(
             name="serve",
             replicas=runs,

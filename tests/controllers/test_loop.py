@@ -32,6 +32,7 @@ class SlowTelemetry:
 async def test_a_hanging_prometheus_does_not_stop_the_loop(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects are written while a reading hangs; no second one is piled upon it, and it counts once it comes."""
     monkeypatch.setattr(loop_module, "READING_SECONDS", 0.02)
+    monkeypatch.setattr(loop_module, "FIRST_READING_SECONDS", 0.02)
     slow = SlowTelemetry()
     bench.operator.loop.telemetry = slow
     bench.apply(bench.model())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from goodput.adapters.fakes import FakeTelemetry
 from goodput.adapters.kinds import DEPLOYMENTS, MODELS, SLOS, Resource
 from goodput.adapters.kube_errors import Refused
+from goodput.adapters.telemetry import Reading, Wanted
 from goodput.domain.identity import Key
+from goodput_controllers import loop as loop_module
 
 SERIES = b'goodput_replicas_desired{model="llama"'
 CONDITION = b"goodput_models_condition{"
@@ -128,6 +132,41 @@ async def test_a_reading_of_an_earlier_leadership_is_not_used(pair: Any) -> None
     first.telemetry.error = ""
     lead(first, second)
     await first.tick()
+    assert first.law.snapshots[-1].telemetry_error == ""
+
+
+class LateTelemetry(FakeTelemetry):
+    """Answers after some time, each time."""
+
+    seconds = 0.2
+
+    async def read(self, wanted: Sequence[Wanted]) -> Reading:
+        await asyncio.sleep(self.seconds)
+        return await super().read(wanted)
+
+
+async def test_a_takeover_with_a_slow_prometheus_writes_nothing(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that metrics are missing only because the first reading takes its time."""
+    first, second = pair
+    monkeypatch.setattr(loop_module, "READING_SECONDS", 0.05)
+    second.operator.loop.telemetry = LateTelemetry()
+    first.api.writes.clear()
+    lead(second, first)
+    await first.tick()
+    await second.tick(3)
+    assert first.api.writes == []
+    assert [snapshot.telemetry_error for snapshot in second.law.snapshots] == [""] * 3
+
+
+async def test_later_passes_do_not_wait_for_a_slow_prometheus(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first reading of a leadership is waited for."""
+    first, _ = pair
+    monkeypatch.setattr(loop_module, "READING_SECONDS", 0.05)
+    slow = first.operator.loop.telemetry = LateTelemetry()
+    slow.seconds = 60.0
+    first.operator.loop._read_at -= 10.0
+    async with asyncio.timeout(2.0):
+        await first.tick()
     assert first.law.snapshots[-1].telemetry_error == ""
 
 
