@@ -2,8 +2,7 @@
 
 It knows the query texts from the operator's own module and evaluates nothing: for each it writes the vector that a real
 server would answer. Counters advance with each scrape of a pod, every `--scrape` seconds, and timestamps follow. All
-vectors are written when a scrape ends, before anybody asks, so that an answer costs the operator no waiting. Answers
-are compressed where the client accepts it, as Prometheus does.
+vectors are written when a scrape ends, before anybody asks, so that an answer costs the operator no waiting.
 
 `POST /step {"models": 20, "times": 3}` multiplies the load of the first so many Models from the next scrape on.
 `POST /fleet [[namespace, model, [engine pods], [router pods]], ...]` says what there is to scrape.
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import itertools
 import re
 import time
@@ -89,11 +87,11 @@ class Fleet:
     scrape_seconds: float
     models: list[Served] = field(default_factory=list)
     scraped_at: float = 0.0
-    answers: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
     asked: int = 0
 
-    def answer(self, query: str) -> tuple[bytes, bytes]:
-        """Plain and compressed answer; written now if nobody asked this before."""
+    def answer(self, query: str) -> bytes:
+        """Written now if nobody asked this before."""
         self.asked += 1
         if query not in self.answers:
             self.answers[query] = self._written(query)
@@ -110,17 +108,16 @@ class Fleet:
             # In a thread, and all at once: a reader must not see half of a scrape.
             self.answers = await asyncio.to_thread(self.written, tuple(self.answers))
 
-    def written(self, queries: tuple[str, ...]) -> dict[str, tuple[bytes, bytes]]:
+    def written(self, queries: tuple[str, ...]) -> dict[str, bytes]:
         """Answers to these queries at the present scrape."""
         return {query: self._written(query) for query in queries}
 
-    def _written(self, query: str) -> tuple[bytes, bytes]:
+    def _written(self, query: str) -> bytes:
         at = f"{self.scraped_at:.3f}"
         rows = ",".join(
             f'{{"metric":{{{labels}}},"value":[{at},"{value:.12g}"]}}' for labels, value in self._rows(query)
         )
-        body = f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
-        return body, gzip.compress(body, compresslevel=1)
+        return f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
 
     def _rows(self, query: str) -> Rows:
         """Labels as JSON without braces, and the value.
@@ -207,13 +204,11 @@ def application(fleet: Fleet) -> web.Application:
             data = {"resultType": "scalar", "result": [now, repr(now)]}
             return web.json_response({"status": "success", "data": data})
         try:
-            plain, compressed = fleet.answer(text)
+            body = fleet.answer(text)
         except KeyError:
             error = {"status": "error", "errorType": "bad_data", "error": f"not a query of the operator: {text}"}
             return web.json_response(error, status=400)
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            return web.Response(body=compressed, content_type="application/json", headers={"Content-Encoding": "gzip"})
-        return web.Response(body=plain, content_type="application/json")
+        return web.Response(body=body, content_type="application/json")
 
     async def step(request: web.Request) -> web.Response:
         asked = await request.json()
