@@ -10,6 +10,7 @@ from typing import Any
 
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound, Refused, SchemaOutdated
 from goodput.domain.conditions import ConditionReason, ConditionType
+from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
 from goodput.domain.observed import ModelView, Snapshot
@@ -61,6 +62,8 @@ class Reconciler:
     _tasks: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _side: asyncio.Task[None] | None = None
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
+    # When a memory that could not be written is tried again.
+    _memory_retry_at: dict[Key, float] = field(default_factory=dict)
     # Models whose decision says something new and was not told yet: writes that it asks for come first.
     _untold: set[Key] = field(default_factory=set)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
@@ -70,6 +73,7 @@ class Reconciler:
         for known in (self.book, self.statuses, self.side, self.teller, self.memories):
             known.clear()
         self._backoffs.clear()
+        self._memory_retry_at.clear()
         self._untold.clear()
         self.observer.apply_problems.clear()
 
@@ -152,8 +156,9 @@ class Reconciler:
             known.forget(present)
         self.metrics.forget_others(present)
         self._untold &= present
-        for key in self._backoffs.keys() - present:
-            del self._backoffs[key]
+        for timed in (self._backoffs, self._memory_retry_at):
+            for key in timed.keys() - present:
+                del timed[key]
         for key in self.observer.apply_problems.keys() - present:
             del self.observer.apply_problems[key]
         for key in [key for key, task in self._tasks.items() if task.done()]:
@@ -208,7 +213,7 @@ class Reconciler:
                     return self._apply(view, plan, render, now)
         tell = self._to_tell(plan, held_up=held_up)
         problems = self._problems(plan.key)
-        if tell or self.memories.due(plan.key, now) or self.statuses.due(view, plan, problems, now):
+        if tell or self._memory_due(plan.key, now) or self.statuses.due(view, plan, problems, now):
             return self._finish(view, plan, tell, now)
         return None
 
@@ -262,10 +267,15 @@ class Reconciler:
         outcome = Outcome()
         try:
             outcome = await self.applier.apply(render, plan, self._memory(view))
-        except (Conflict, VictimsUnseen) as error:
+        except Conflict as error:
             # Decided from an old state: the present one is in the store by now.
             log.info("%s: deciding again: %s", key, error)
             self._retry(key, now, FIRST_BACKOFF_SECONDS)
+            return
+        except VictimsUnseen as error:
+            log.info("%s: deciding again: %s", key, error)
+            self._retry(key, now, FIRST_BACKOFF_SECONDS)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
             return
         except SchemaOutdated as error:
             problem = _stalled(ConditionReason.CRD_OUTDATED, f"{error}: upgrade the CRDs")
@@ -285,8 +295,10 @@ class Reconciler:
         except NotLeading:
             raise
         except KubeError as error:
+            # What it met may be the trouble of one kind of objects (a webhook): status is another.
             log.warning("%s: %s", key, error)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
             return
         except Exception as error:
             await self._failed(view, plan, error, now)
@@ -308,10 +320,26 @@ class Reconciler:
             await self.teller.tell(view.intent, plan.decision)
             self._untold.discard(plan.key)
             self.book.tell(plan)
-        if self.memories.due(plan.key, now) and view.pool.exists:
-            await self.applier.write_memory(view.intent, self._memory(view))
-            self.memories.written(plan.key, now)
+        if self._memory_due(plan.key, now) and view.pool.exists:
+            await self._write_memory(view, now)
         await self.statuses.write(view, plan, self._problems(plan.key), now)
+
+    def _memory_due(self, key: Key, now: float) -> bool:
+        return self.memories.due(key, now) and now >= self._memory_retry_at.get(key, float("-inf"))
+
+    async def _write_memory(self, view: ModelView, now: float) -> None:
+        """Write the memory for its own sake: if it cannot be, nothing else has to wait for it."""
+        key = view.intent.key
+        try:
+            await self.applier.write_memory(view.intent, self._memory(view))
+        except NotLeading:
+            raise
+        except GoodputError as error:
+            log.warning("%s: its memory is not written: %s", key, error)
+            self._memory_retry_at[key] = now + LAST_BACKOFF_SECONDS
+        else:
+            self._memory_retry_at.pop(key, None)
+            self.memories.written(key, now)
 
     async def _failed(self, view: ModelView, plan: ModelPlan, error: Exception, now: float) -> None:
         """Something that nobody foresaw: logged whole, shown to the Model's author, retried with patience."""

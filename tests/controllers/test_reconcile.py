@@ -12,7 +12,7 @@ import pytest
 
 from goodput.adapters.fakes import FakeKube, failing
 from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, MODELS, SERVICES, SLOS, Resource
-from goodput.adapters.kube_errors import Refused, SchemaOutdated, Unavailable
+from goodput.adapters.kube_errors import KubeError, Refused, SchemaOutdated, Unavailable
 from goodput.domain.identity import Key
 
 
@@ -299,6 +299,52 @@ async def test_status_survives_an_api_server_that_is_away(bench: Any) -> None:
     await bench.tick(8, seconds=130.0)
     assert bench.replicas() == 2
     assert bench.status()["replicas"] == "1/2"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Refused("no such policy", 403), Unavailable("webhook timed out", 500)],
+    ids=["refused", "unavailable"],
+)
+async def test_a_memory_that_cannot_be_written_hides_no_condition(bench: Any, error: KubeError) -> None:
+    """The hourly write of the memory is refused: conditions are written all the same, and it is tried again later."""
+    await served(bench)
+    asked: list[str] = []
+
+    def fault(verb: str, resource: Resource, name: str) -> None:
+        if verb == "apply" and resource is CONFIG_MAPS:
+            asked.append(name)
+            raise error
+
+    kept = copy.deepcopy(bench.api.objects[CONFIG_MAPS.plural][Key("a", "llama-goodput")])
+    bench.api.put(CONFIG_MAPS, {**kept, "data": {}})
+    bench.api.fault = fault
+    bench.now += 3700.0
+    await bench.tick(6)
+    assert asked == ["llama-goodput"]
+    bench.telemetry.error = "gone"
+    bench.operator.loop._read_at = float("-inf")
+    await bench.tick()
+    assert bench.condition("MetricsFresh") == ("False", "PrometheusUnreachable")
+    await bench.tick(12)
+    assert len(asked) == 2
+
+    bench.api.fault = None
+    bench.api.writes.clear()
+    await bench.tick(13)
+    assert kinds(bench.api).count("ConfigMap") == 1
+
+
+async def test_a_write_that_fails_hides_no_condition(bench: Any) -> None:
+    """More replicas cannot be written: the condition that flips meanwhile is."""
+    await served(bench)
+    bench.api.fault = refusing("Deployment", Unavailable("webhook timed out", 500))
+    bench.law.wanted["llama"] = 3
+    bench.telemetry.error = "gone"
+    bench.operator.loop._read_at = float("-inf")
+    await bench.tick()
+    assert bench.replicas() == 1
+    assert bench.condition("MetricsFresh") == ("False", "PrometheusUnreachable")
 
 
 async def test_serves_on_by_a_deleted_slo(bench: Any, new_bench: Callable[..., Any]) -> None:
