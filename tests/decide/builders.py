@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from goodput.decide import Policy, decide
+from goodput.decide import Policy, decide, podcounts
 from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent, Objective
-from goodput.domain.memory import LoopMemory
+from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import (
     GpuSupply,
     ModelTelemetry,
@@ -101,6 +101,20 @@ def counters(name: str, at: float, **changes: Any) -> PodCounters:
         ("first_tokens", "ttft_within", "finished", "tpot_within", "running", "waiting", "rejected"), 0.0
     )
     return PodCounters(pod=name, scraped_at=at, **{**zeros, **changes})
+
+
+_MARK = ("first", "ttft_ok", "finished", "tpot_ok", "e2e_ok", "rejected", "waiting", "running")
+
+
+def engine_mark(name: str, at: float, **values: float) -> PodMark:
+    """What the last look at an engine pod left in memory; 0 where nothing is said, and no end-to-end objective."""
+    named = {"e2e_ok": None, **values}
+    layout = {key.lower(): getattr(podcounts, key.upper()) for key in (*_MARK, "carry_upper", "unsure", "rate")}
+    assert named.keys() <= layout.keys()
+    filled: list[float | None] = [0.0] * podcounts.VALUES
+    for key, value in named.items():
+        filled[layout[key]] = value
+    return PodMark(pod=name, scraped_at=at, values=tuple(filled))
 
 
 def telemetry(*pods: PodCounters, requests: float | None = 0.0, at: float | None = None, **sums: Any) -> ModelTelemetry:

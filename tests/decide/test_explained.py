@@ -2,8 +2,22 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import CHAT, GPUS, KEY, START, counters, gpu, one, pod, pool, snapshot, telemetry, view
-from tests.decide.test_replicas import condition, loaded, replicas, steady
+from tests.decide.builders import (
+    CHAT,
+    GPUS,
+    KEY,
+    START,
+    counters,
+    engine_mark,
+    gpu,
+    one,
+    pod,
+    pool,
+    snapshot,
+    telemetry,
+    view,
+)
+from tests.decide.test_replicas import condition, loaded, missed, replicas, steady
 
 from goodput.decide import Policy, decide
 from goodput.domain.conditions import ConditionReason, ConditionType
@@ -57,7 +71,13 @@ def test_a_pod_that_misses_a_scrape_does_not_bring_all_its_tokens_back_at_once()
 def test_errors_that_replicas_do_not_heal_leave_the_trigger():
     """4 % errors of engines and 3 % late: within the SLO for what capacity explains, so nothing is added."""
     samples = tuple(
-        replace(each, finished=0.96 * each.offered, good_lower=0.93 * each.offered, good_upper=0.93 * each.offered)
+        replace(
+            each,
+            finished=0.96 * each.offered,
+            ttft_misses=0.03 * each.offered,
+            good_lower=0.93 * each.offered,
+            good_upper=0.93 * each.offered,
+        )
         for each in steady(30.0, 10).samples
     )
     erring = tuple(replace(each, failed=0.04 * each.offered) for each in samples)
@@ -82,7 +102,7 @@ def test_many_errors_are_failing_not_replicas():
 
 def test_one_waiting_request_of_an_idle_fleet_does_not_explain_its_misses():
     """A long prompt holds one request up for a moment at a tenth of the load: that is no lack of replicas."""
-    samples = tuple(replace(each, good_lower=0.0, good_upper=0.0) for each in steady(0.4, 1).samples)
+    samples = missed(steady(0.4, 1).samples, 1.0)
     model = loaded(0.4, 1)
     assert model.telemetry is not None
     assert model.telemetry.pool is not None
@@ -138,7 +158,7 @@ def test_a_clock_that_goes_back_keeps_what_was_learned_and_begins_its_windows_an
 
 def test_misses_of_the_old_objective_do_not_act_on_the_new_one():
     """A TTFT of 0.5 s was missed by half; it was relaxed to 5 s: nothing is known yet, so nothing is added."""
-    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(2.5, 1).samples)
+    bad = missed(steady(2.5, 1).samples, 0.5)
     memory = steady(2.5, 1, samples=bad)
     assert replicas(one(loaded(2.5, 1), memory)) == 2
     relaxed = one(loaded(2.5, 1, objective=replace(CHAT, ttft_seconds=5.0)), memory)
@@ -148,8 +168,8 @@ def test_misses_of_the_old_objective_do_not_act_on_the_new_one():
 
 def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_across_it():
     """Its mark counts against the old threshold: 30 requests end, anything between none and all of them was good."""
-    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    memory = steady(2.0, 1, marks=(PodMark(pod="pod-0", scraped_at=START, values=values),))
+    seen = engine_mark("pod-0", START, first=300.0, ttft_ok=300.0, finished=300.0, tpot_ok=300.0)
+    memory = steady(2.0, 1, marks=(seen,))
     strict = replace(CHAT, ttft_seconds=0.1)
     still = counters("pod-0", START, first_tokens=300.0, ttft_within=10.0, finished=300.0, tpot_within=300.0)
     plan = one(view(pool(pod("pod-0")), telemetry(still, requests=1000.0), objective=strict), memory, START + 10.0)
@@ -161,8 +181,8 @@ def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_a
 
 def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_good():
     """It ran 10 of 20 requests and nobody saw its last seconds: the upper bound holds them, the lower one does not."""
-    values = (300.0, 300.0, 300.0, 300.0, None, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0)
-    marks = tuple(PodMark(pod=name, scraped_at=START, values=values) for name in ("pod-0", "pod-1"))
+    before = {"first": 300.0, "ttft_ok": 300.0, "finished": 300.0, "tpot_ok": 300.0, "running": 10.0}
+    marks = tuple(engine_mark(name, START, **before) for name in ("pod-0", "pod-1"))
     memory = steady(4.0, 2, marks=marks)
     seen = {"first_tokens": 330.0, "ttft_within": 330.0, "finished": 330.0, "tpot_within": 330.0, "running": 10.0}
     model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1060.0))
@@ -178,8 +198,8 @@ def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_g
 
 def test_requests_between_two_edges_of_a_histogram_may_be_on_either_side():
     """A threshold that is no edge: long calm, then 20 of 30 requests fall between its neighbours."""
-    values = (3000.0, 3000.0, 3000.0, 3000.0, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0)
-    memory = steady(2.0, 1, marks=(PodMark(pod="pod-0", scraped_at=START, values=values),))
+    calm = engine_mark("pod-0", START, first=3000.0, ttft_ok=3000.0, finished=3000.0, tpot_ok=3000.0, unsure=10.0)
+    memory = steady(2.0, 1, marks=(calm,))
     seen = {"first_tokens": 3030.0, "ttft_within": 3020.0, "finished": 3030.0, "tpot_within": 3030.0, "unsure": 30.0}
     model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1030.0))
     figures = one(model, memory, START + 20.0).figures

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.decide.builders import START, counters, gpu, one, pod, pool, router, snapshot, telemetry, view
 
 from goodput.decide import Policy, decide
+from goodput.decide.memory_codec import dumps, loads
 from goodput.domain.conditions import ConditionType
 from goodput.domain.decision import Action
 from goodput.domain.identity import Key
@@ -23,6 +24,9 @@ hostile = st.one_of(
     st.floats(0, 1e6),
     st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e300]),
 )
+
+
+SUMS = ("prompt_tokens", "cached_prompt_tokens", "generation_tokens", "itl_sum_seconds", "itl_count")
 
 
 def history(rps: float, pods: int, age: float = 600.0) -> LoopMemory:
@@ -90,15 +94,39 @@ def test_pods_on_their_way_are_never_ordered_twice(ready, rps):
 @QUICK
 @given(
     values=st.lists(hostile, min_size=8, max_size=8),
-    requests=hostile,
-    at=st.sampled_from([START, START - 10, START - 500, 0.0]),
+    sums=st.lists(hostile, min_size=5, max_size=5),
+    unsure=hostile.filter(lambda value: value is not None),
+    routed=st.lists(hostile.filter(lambda value: value is not None), min_size=2, max_size=2),
+    at=st.sampled_from([START, START - 10, START - 500, 0.0, math.nan]),
     age=st.sampled_from([10.0, 600.0]),
+    engines=st.booleans(),
 )
-def test_hostile_metrics_never_raise_and_never_scale_down_unless_fresh(values, requests, at, age):
-    """NaN, infinities, negative counts, resets and old scrapes give a plan; one that falls needs fresh metrics."""
+def test_hostile_metrics_never_raise_and_never_scale_down_unless_fresh(
+    *, values, sums, unsure, routed, at, age, engines
+):
+    """NaN, infinities, negative counts, resets and old scrapes give a plan; one that falls needs fresh metrics.
+
+    What is remembered of them is numbers again, and the next look that is sound works.
+    """
     names = ("first_tokens", "ttft_within", "finished", "tpot_within", "e2e_within", "running", "waiting", "rejected")
-    metrics = telemetry(counters("pod-0", at, **dict(zip(names, values, strict=True))), requests=requests, at=at)
-    plan = one(view(pool(pod("pod-0"), pod("pod-1"), pod("pod-2")), metrics), history(1.0, 3, age))
+    counted = counters("pod-0", at, unsure=unsure, **dict(zip(names, values, strict=True)))
+    requests, errors = routed
+    metrics = telemetry(counted, requests=requests, at=at, **dict(zip(SUMS, sums, strict=True)))
+    metrics = replace(metrics, router=replace(metrics.router, errors=(("router-0", at, errors),)))
+    if not engines:
+        metrics = replace(metrics, pool=None)
+    pods = pool(pod("pod-0"), pod("pod-1"), pod("pod-2"))
+    plan = one(view(pods, metrics), history(1.0, 3, age))
+    sound = telemetry(
+        *(counters(each.name, START + 15.0) for each in pods.pods),
+        requests=1000.0,
+        at=START + 15.0,
+        **dict.fromkeys(SUMS, 0.0),
+    )
+    for each in (plan, one(view(pods, sound), plan.memory, START + 15.0)):
+        assert loads(dumps(each.memory)) == each.memory
+        assert all(math.isfinite(item.value) for item in each.decision.inputs)
+        assert each.figures.demand_rps is None or math.isfinite(each.figures.demand_rps)
     assert plan.pool is not None
     fresh = next(each for each in plan.conditions if each.type is ConditionType.METRICS_FRESH)
     if plan.pool.replicas < 3:

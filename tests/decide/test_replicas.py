@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import CHAT, START, counters, intent, one, pod, pool, telemetry, view
+from tests.decide.builders import CHAT, START, counters, engine_mark, intent, one, pod, pool, telemetry, view
 
 from goodput.decide import Policy
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
@@ -36,6 +36,20 @@ def steady(rps: float, pods: int, seconds: float = 600.0, now: float = START, **
         router_marks=(PodMark(pod="router-0", scraped_at=now, values=(1000.0, rps, 0.0)),),
     )
     return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def missed(samples: tuple[Sample, ...], share: float) -> tuple[Sample, ...]:
+    """`samples` of which a share had a late first token and as many were slow: the same ones, or others."""
+    return tuple(
+        replace(
+            each,
+            ttft_misses=share * each.finished,
+            tpot_misses=share * each.finished,
+            good_lower=max(0.0, 1.0 - 2.0 * share) * each.finished,
+            good_upper=(1.0 - share) * each.finished,
+        )
+        for each in samples
+    )
 
 
 def loaded(rps: float, pods: int, now: float = START, extra: tuple[object, ...] = (), **changes: object) -> ModelView:
@@ -86,7 +100,7 @@ def test_pending_and_starting_pods_count_as_capacity_on_its_way():
 
 def test_certain_misses_wait_for_pods_that_are_on_their_way():
     """Misses while replicas start must not add one more every tick (2-4-8-16)."""
-    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(3.0, 1).samples)
+    bad = missed(steady(3.0, 1).samples, 0.5)
     missing = steady(3.0, 1, samples=bad, last_scale_up_at=START - 500.0)
     first = one(loaded(3.0, 1), missing)
     assert (replicas(first), first.decision.rule) == (2, Rule.CERTAIN_MISSES)
@@ -97,7 +111,7 @@ def test_certain_misses_wait_for_pods_that_are_on_their_way():
 
 def test_misses_add_nothing_while_a_lost_replica_comes_back():
     """Named test of the pending-counts rule for misses: one of two replicas starts anew, so a third is not ordered."""
-    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(3.0, 2).samples)
+    bad = missed(steady(3.0, 2).samples, 0.5)
     memory = steady(3.0, 2, samples=bad, last_scale_up_at=START - 500.0)
     again = (pod("again-0", PodState.STARTING, created_at=START - 20.0),)
     assert replicas(one(loaded(3.0, 1, extra=again), memory)) == 2
@@ -108,7 +122,7 @@ def test_misses_add_nothing_while_a_lost_replica_comes_back():
 
 def test_certain_misses_add_a_replica_even_if_the_model_says_enough():
     """Half of the requests miss at a load that one replica should carry: at least one more."""
-    samples = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(2.0, 1).samples)
+    samples = missed(steady(2.0, 1).samples, 0.5)
     plan = one(loaded(2.0, 1), steady(2.0, 1, samples=samples))
     assert replicas(plan) == 2
     assert plan.decision.rule is Rule.CERTAIN_MISSES
@@ -117,7 +131,7 @@ def test_certain_misses_add_a_replica_even_if_the_model_says_enough():
 
 def test_misses_of_an_idle_fleet_are_not_for_lack_of_replicas():
     """At a tenth of the capacity more replicas would not help: they are shown, not acted on."""
-    samples = tuple(replace(each, good_lower=0.0, good_upper=0.0) for each in steady(0.4, 1).samples)
+    samples = missed(steady(0.4, 1).samples, 1.0)
     plan = one(loaded(0.4, 1), steady(0.4, 1, samples=samples))
     assert replicas(plan) == 1
     assert condition(plan, ConditionType.SLO_MET) == (ConditionStatus.FALSE, ConditionReason.MISSING_OBJECTIVE)
@@ -159,7 +173,7 @@ def test_a_scale_down_that_was_taken_back_waits_longer_but_keeps_one_replica_onl
 
 def test_misses_of_a_load_that_has_gone_add_nothing():
     """The average still holds the load of a minute ago, the newest interval is nearly empty."""
-    bad = tuple(replace(each, good_lower=0.0, good_upper=0.5 * each.finished) for each in steady(2.5, 1).samples)
+    bad = missed(steady(2.5, 1).samples, 0.5)
     gone = (*bad[:-1], replace(bad[-1], offered=2.0))
     for samples, want in ((bad, 2), (gone, 1)):
         assert replicas(one(loaded(2.5, 1), steady(2.5, 1, samples=samples))) == want
@@ -290,7 +304,8 @@ def test_a_raised_minimum_is_obeyed_without_metrics():
 
 def test_gpus_that_are_missing_are_reported_by_number_and_not_multiplied():
     """Three Pending pods: the same total next time, and the condition counts GPUs."""
-    waiting = tuple(pod(f"new-{k}", PodState.PENDING, trouble="Unschedulable", created_at=START) for k in range(3))
+    said = {"trouble": "Unschedulable", "trouble_message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."}
+    waiting = tuple(pod(f"new-{k}", PodState.PENDING, created_at=START, **said) for k in range(3))
     plan = one(loaded(12.0, 1, extra=waiting), steady(12.0, 4), free=0)
     assert replicas(plan) == 4
     placed = next(each for each in plan.conditions if each.type is ConditionType.PLACED)
@@ -339,7 +354,7 @@ def test_a_blocked_roll_out_is_no_failing_service():
 def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
     """TTFT below the bare prefill time: every request misses, and one replica stays one replica."""
     hopeless = replace(CHAT, ttft_seconds=0.02)
-    samples = tuple(replace(each, good_lower=0.0, good_upper=0.0) for each in steady(1.0, 1).samples)
+    samples = missed(steady(1.0, 1).samples, 1.0)
     plan = one(loaded(1.0, 1, objective=hopeless), steady(1.0, 1, samples=samples, objective=(0.02, 0.05, None)))
     assert replicas(plan) == 1
     assert condition(plan, ConditionType.SLO_MET) == (ConditionStatus.FALSE, ConditionReason.SLO_INFEASIBLE)
@@ -347,7 +362,7 @@ def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
 
 def test_without_a_router_demand_is_a_named_lower_bound():
     """First tokens, growth of the queue and rejections stand in for arrivals."""
-    memory = steady(0.0, 1, samples=(), marks=(PodMark(pod="pod-0", scraped_at=START - 15.0, values=(0.0,) * 12),))
+    memory = steady(0.0, 1, samples=(), marks=(engine_mark("pod-0", START - 15.0),))
     busy = counters("pod-0", START, first_tokens=30.0, ttft_within=30.0, waiting=12.0, rejected=3.0)
     model = view(pool(pod("pod-0")), telemetry(busy, requests=None), routing=RoutingMode.NONE)
     plan = one(model, memory)

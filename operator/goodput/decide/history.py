@@ -28,22 +28,36 @@ class Attainment(Value, frozen=True):
 
 
 def attainment(
-    samples: tuple[Sample, ...], since: float, least_requests: float, routed: bool, *, explained: bool = False
+    samples: tuple[Sample, ...],
+    since: float,
+    least_requests: float,
+    routed: bool,
+    *,
+    explained: bool = False,
+    begun: float = 0.0,
 ) -> Attainment:
     """Attainment over the samples after `since` (Unix seconds).
 
     Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
-    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then.
+    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then. Samples
+    that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
+
+    Late first tokens are charged to the upper bound as late as they can be, but what was seen before the window is no
+    miss of it: it has no more of them than were seen in it.
     """
-    finished = lower = upper = failed = refused = 0.0
+    misses = finished = lower = upper = failed = refused = 0.0
     for sample in reversed(samples):
         if sample.at <= since:
             break
+        if sample.at - sample.seconds < begun:
+            continue
         finished += sample.finished
         lower += sample.good_lower
         upper += sample.good_upper
+        misses += sample.ttft_misses + sample.tpot_misses + sample.e2e_misses
         failed += sample.failed if routed else sample.rejected
         refused += sample.rejected
+    upper = max(upper, finished - misses)
     refused = min(failed, refused)
     ended = finished + (refused if explained else failed)
     if ended < max(1.0, least_requests):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
-from goodput.decide.goodput import Window, bounds
+from goodput.decide.goodput import NOTHING, Carry, Window, aged, bounds
 from goodput.domain.intent import Objective
 from goodput.domain.memory import PodMark
 from goodput.domain.observed import PodCounters, PodView
@@ -12,8 +13,8 @@ from goodput.domain.values import Value
 
 # Layout of PodMark.values of an engine pod.
 FIRST, TTFT_OK, FINISHED, TPOT_OK, E2E_OK, REJECTED, WAITING, RUNNING = range(8)
-CARRY_LOWER, CARRY_UPPER, ABORTED, UNSURE = range(8, 12)
-VALUES = 12
+CARRY_LOWER, CARRY_UPPER, CARRY_OLD, CARRY_SINCE, ABORTED, UNSURE, RATE = range(8, 15)
+VALUES = 15
 # Observed so shortly after a start that a rate means nothing.
 LEAST_SECONDS = 1.0
 _ZEROS: tuple[float | None, ...] = (0.0,) * VALUES
@@ -35,7 +36,6 @@ class Sums:
     upper: float = 0.0
     rejected: float = 0.0
     arrived: float = 0.0
-    newest: float = 0.0
     # (requests in flight at the last scrape, seconds since) of each pod that went away or started anew.
     gone: list[tuple[float, float]] = field(default_factory=list)
 
@@ -73,46 +73,58 @@ def count_pod(
     born_at: float,
     objective: Objective | None,
     rebased: bool,
+    longest_seconds: float,
 ) -> PodMark:
-    """Add what one pod did since `mark` to `sums`; returns its new mark. A falling counter is a restart."""
+    """Add what one pod did since `mark` to `sums`; returns its new mark. A falling counter is a restart.
+
+    A request ends within `longest_seconds`.
+    """
     first, finished = now.first_tokens, now.finished
     waiting, running = now.waiting or 0.0, now.running or 0.0
+    scraped_at = now.scraped_at
+    served_since = pod.ready_at if pod is not None else None
+    if served_since is not None and served_since >= scraped_at:
+        served_since = None
     old: tuple[float | None, ...]
-    started = mark.scraped_at if mark is not None else 0.0
-    carry_lower = carry_upper = aborted_before = 0.0
+    carry, aborted_before = NOTHING, 0.0
     if mark is None:
         if pod is None or pod.created_at < born_at:
             # Older than our memory: what it counted so far was counted before, or never.
-            return PodMark(now.pod, now.scraped_at, _values(now, 0.0, 0.0, 0.0))
-        old, started = _ZEROS, pod.created_at
+            return PodMark(now.pod, scraped_at, _values(now, NOTHING, 0.0, 0.0))
+        if served_since is None and not (first or finished or waiting or running or now.rejected):
+            # It does not serve yet: its start-up is no time in which nothing came.
+            return PodMark(now.pod, scraped_at, _values(now, NOTHING, 0.0, 0.0))
+        old, started = _ZEROS, served_since if served_since is not None else pod.created_at
     else:
-        old = mark.values
-        carry_lower, carry_upper, aborted_before = old[CARRY_LOWER] or 0.0, old[CARRY_UPPER] or 0.0, old[ABORTED] or 0.0
+        old, started = mark.values, mark.scraped_at
+        aborted_before = old[ABORTED] or 0.0
+        if old[CARRY_LOWER] or old[CARRY_UPPER]:
+            carry = _carried(old)
         if fell(first, old[FIRST]) or fell(finished, old[FINISHED]):
             # The engine restarted: what was in flight may have finished well before it, unseen.
-            vanished(sums, mark, now.scraped_at)
-            old, carry_lower, carry_upper, aborted_before = _ZEROS, 0.0, 0.0, 0.0
+            vanished(sums, mark, scraped_at)
+            old, carry, aborted_before = _ZEROS, NOTHING, 0.0
+            started = max(started, served_since or 0.0)
             rebased = False
-    scraped_at = now.scraped_at
+    seconds = max(LEAST_SECONDS, scraped_at - started)
     sums.pods += 1
     sums.ends += scraped_at
-    sums.seconds += max(LEAST_SECONDS, scraped_at - started)
-    sums.newest = max(sums.newest, scraped_at)
+    sums.seconds += seconds
     got_first = delta(first, old[FIRST])
     ended = delta(finished, old[FINISHED])
     rejected = delta(now.rejected, old[REJECTED])
     sums.first += got_first
     sums.finished += ended
     sums.rejected += rejected
-    arrived = got_first + rejected + waiting - (old[WAITING] or 0.0)
-    if arrived > 0.0:
-        sums.arrived += arrived
+    arrived = max(0.0, got_first + rejected + waiting - (old[WAITING] or 0.0))
+    sums.arrived += arrived
+    rate = round(arrived / seconds, 4)
     aborted = 0.0
     if first is not None and finished is not None and first - finished > running:
         aborted = first - finished - running
     if (
         objective is not None
-        and not (rebased or carry_lower or carry_upper or now.unsure)
+        and not (rebased or carry is not NOTHING or now.unsure)
         and (objective.ttft_seconds is None or delta(now.ttft_within, old[TTFT_OK]) == got_first)
         and (objective.tpot_seconds is None or delta(now.tpot_within, old[TPOT_OK]) == ended)
         and (objective.e2e_seconds is None or delta(now.e2e_within, old[E2E_OK]) == ended)
@@ -124,12 +136,11 @@ def count_pod(
         # Nothing missed and nothing owed, as in most intervals of most pods.
         sums.lower += ended
         sums.upper += ended
-        return PodMark(now.pod, scraped_at, _values(now, 0.0, 0.0, aborted))
+        return PodMark(now.pod, scraped_at, _values(now, NOTHING, aborted, rate))
     growth = _Growth(got_first, ended, running + waiting, aborted, max(0.0, aborted - aborted_before))
-    carry_lower, carry_upper = _judge(
-        sums, now, old, growth, carry=(carry_lower, carry_upper), objective=objective, rebased=rebased
-    )
-    return PodMark(now.pod, scraped_at, _values(now, carry_lower, carry_upper, aborted))
+    carry = aged(carry, scraped_at, longest_seconds)
+    carry = _judge(sums, now, old, growth, carry=carry, objective=objective, rebased=rebased)
+    return PodMark(now.pod, scraped_at, _values(now, carry, aborted, rate))
 
 
 class _Growth(Value, frozen=True):
@@ -148,14 +159,16 @@ def _judge(
     old: tuple[float | None, ...],
     growth: _Growth,
     *,
-    carry: tuple[float, float],
+    carry: Carry,
     objective: Objective | None,
     rebased: bool,
-) -> tuple[float, float]:
+) -> Carry:
     """Add what was good at least and at most to `sums`; returns the late first tokens that are still to be charged."""
-    if objective is None:
-        return 0.0, 0.0
     ended = growth.ended
+    if objective is None:
+        # Nobody said what is good.
+        sums.upper += ended
+        return Carry(growth.in_flight)
     late = slow = late_end = 0.0
     unknown = rebased
     if objective.ttft_seconds is not None:
@@ -170,8 +183,8 @@ def _judge(
     if unknown:
         # Counted against another threshold, or not at all: anything between none and all was good.
         sums.upper += ended
-        return growth.in_flight, 0.0
-    result = bounds(Window(ended, late, slow, late_end, growth.in_flight, growth.newly_aborted), *carry)
+        return Carry(growth.in_flight)
+    result = bounds(Window(ended, late, slow, late_end, growth.in_flight, growth.newly_aborted), carry)
     sums.ttft_misses += late
     sums.tpot_misses += slow
     sums.e2e_misses += late_end
@@ -179,10 +192,16 @@ def _judge(
     slack = delta(now.unsure, old[UNSURE])
     sums.lower += max(0.0, result.lower - slack)
     sums.upper += min(ended, result.upper + slack)
-    return result.carry_lower, result.carry_upper
+    return result.carry
 
 
-def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: float) -> tuple[float | None, ...]:
+def _carried(values: tuple[float | None, ...]) -> Carry:
+    return Carry(
+        values[CARRY_LOWER] or 0.0, values[CARRY_UPPER] or 0.0, values[CARRY_OLD] or 0.0, values[CARRY_SINCE] or 0.0
+    )
+
+
+def _values(now: PodCounters, carry: Carry, aborted: float, rate: float) -> tuple[float | None, ...]:
     return (
         now.first_tokens,
         now.ttft_within,
@@ -192,10 +211,13 @@ def _values(now: PodCounters, carry_lower: float, carry_upper: float, aborted: f
         now.rejected,
         now.waiting,
         now.running,
-        carry_lower,
-        carry_upper,
+        carry.lower,
+        carry.upper,
+        carry.old,
+        carry.since if carry.upper else 0.0,
         aborted,
         now.unsure,
+        rate,
     )
 
 
@@ -212,8 +234,8 @@ def fell(value: float | None, before: float | None) -> bool:
 
 
 def delta(value: float | None, before: float | None) -> float:
-    """Growth of a counter; after a restart, what it counted since. Absent on either side: nothing known, 0."""
-    if value is None or before is None:
+    """Growth of a counter; after a restart, what it counted since. No number on either side: nothing known, 0."""
+    if value is None or before is None or not isfinite(before):
         return 0.0
     return value - before if value >= before else value
 

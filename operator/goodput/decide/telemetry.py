@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from zlib import crc32
 
+from goodput.decide.history import window_seconds
 from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, unseen, vanished, without_objective
+from goodput.decide.podcounts import RATE as ARRIVAL_RATE
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
@@ -45,13 +47,14 @@ class Reading:
     router_marks: tuple[PodMark, ...] = ()
     pool_mark: tuple[float | None, ...] = ()
     demand_at: float = 0.0  # newest scrape that counts demand
-    tail: tuple[tuple[float, float], ...] = ()  # per router pod: (its newest scrape, its last rate)
+    tail: tuple[tuple[float, float], ...] = ()  # per pod that counts demand: (its newest scrape, its last rate)
     waiting: float = 0.0
     running: float = 0.0
     batch: float = 0.0  # sequences that the replica of a mean token runs
     itl_seconds: float | None = None  # mean inter-token latency since the last look
     itl_count: float = 0.0
     first_rps: float = 0.0  # first tokens per second of all pods together
+    engine_seconds: float = 0.0  # mean time between the scrapes of engines that were compared; 0: no new one
     in_flight: dict[str, float] = field(default_factory=dict)  # running and waiting per engine pod
 
 
@@ -79,20 +82,18 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         return reading
     objective = view.intent.objective
     pool = telemetry.pool
-    if pool is not None:
-        invalid = _invalid(pool, telemetry.router)
-        if invalid:
-            return _fail(reading, ConditionReason.METRICS_INVALID, invalid)
-    sums = (
-        _engine(reading, view, pool, memory, objective, longest=policy.scrape_seconds) if pool is not None else Sums()
-    )
+    invalid = _invalid(pool, telemetry.router)
+    if invalid:
+        return _fail(reading, ConditionReason.METRICS_INVALID, invalid)
+    sums = _engine(reading, view, pool, memory, objective, policy=policy) if pool is not None else Sums()
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
     if view.intent.routing is RoutingMode.NONE:
         offered, failed = sums.arrived, sums.rejected
         end = sums.ends / sums.pods if sums.pods else 0.0
         seconds = sums.seconds / sums.pods if sums.pods else 0.0
-        reading.demand_at = sums.newest
+        _engines_count_demand(reading, view)
     if sums.pods:
+        reading.engine_seconds = sums.seconds / sums.pods
         # Pods are scraped at unlike instants: the rate of those that were, for all.
         reading.first_rps = sums.first / sums.seconds * max(1, len(reading.in_flight))
     # Token sums move with the engines' scrapes: they are compared only when one of those arrived.
@@ -133,8 +134,19 @@ def _bad(value: float | None) -> bool:
     return value is not None and not (value >= 0.0 and isfinite(value))
 
 
-def _invalid(pool: PoolTelemetry, router: RouterTelemetry | None) -> str:
+def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
     """Which value is no count (NaN, infinite or negative); empty where all are."""
+    found = _invalid_engine(pool) if pool is not None else ""
+    if found or router is None:
+        return found
+    for what, counted in (("request", router.requests), ("error", router.errors)):
+        for name, scraped_at, value in counted:
+            if _bad(value) or _bad(scraped_at):
+                return f"the {what} counter of router pod {name} is {value}"
+    return ""
+
+
+def _invalid_engine(pool: PoolTelemetry) -> str:
     for pod in pool.pods:
         # Absent counts as 0 here: this looks for what is there and is no count.
         values = (
@@ -147,17 +159,21 @@ def _invalid(pool: PoolTelemetry, router: RouterTelemetry | None) -> str:
             pod.waiting or 0.0,
             pod.rejected or 0.0,
             pod.unsure,
+            pod.scraped_at,
         )
         if not isfinite(sum(values)):
             return f"a counter of pod {pod.pod} is not a number"
         if min(values) < 0.0:
             return f"a counter of pod {pod.pod} is {min(values)}: counts are never negative"
-    for value in (pool.prompt_tokens, pool.generation_tokens, pool.itl_sum_seconds, pool.itl_count):
+    for value in (
+        pool.prompt_tokens,
+        pool.cached_prompt_tokens,
+        pool.generation_tokens,
+        pool.itl_sum_seconds,
+        pool.itl_count,
+    ):
         if _bad(value):
             return f"a token counter is {value}"
-    for name, _, requests in router.requests if router is not None else ():
-        if _bad(requests):
-            return f"the request counter of router pod {name} is {requests}"
     return ""
 
 
@@ -168,10 +184,11 @@ def _engine(
     memory: LoopMemory,
     objective: Objective | None,
     *,
-    longest: float,
+    policy: Policy,
 ) -> Sums:
-    """Count every engine pod; one that went away is believed to have served `longest` seconds unseen at most."""
+    """Count every engine pod; one that went away is believed to have served one scrape interval unseen at most."""
     sums = Sums()
+    longest = window_seconds(pool.request_seconds_p95, policy)
     ended = max((pod.scraped_at for pod in pool.pods), default=0.0)
     rebased = memory.objective != objective_mark(objective)
     marks = {mark.pod: without_objective(mark) if rebased else mark for mark in memory.marks}
@@ -206,6 +223,7 @@ def _engine(
             born_at=memory.born_at,
             objective=objective,
             rebased=rebased,
+            longest_seconds=longest,
         )
         if pod is not None:
             kept.append(new)
@@ -217,7 +235,7 @@ def _engine(
         else:
             # It went away: what was in flight at its last scrape may have finished well, unseen. (Told with the next
             # scrape of another pod: that one shows how fast requests finish.)
-            vanished(sums, mark, min(ended, mark.scraped_at + longest))
+            vanished(sums, mark, min(ended, mark.scraped_at + policy.scrape_seconds))
     sums.upper += unseen(sums, running)
     kept.sort(key=lambda mark: mark.pod)
     reading.marks = tuple(kept)
@@ -226,6 +244,16 @@ def _engine(
     # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
     reading.batch = squares / running if running > 0.0 else 0.0
     return sums
+
+
+def _engines_count_demand(reading: Reading, view: ModelView) -> None:
+    """Without a router, what arrived at engines is demand. Each that serves goes on at its last rate until the newest
+    scrape of all, as router pods do."""
+    serving = {pod.name for pod in view.pool.pods if pod.state is PodState.READY}
+    reading.demand_at = max([mark.scraped_at for mark in reading.marks], default=0.0)
+    reading.tail = tuple(
+        [(mark.scraped_at, mark.values[ARRIVAL_RATE] or 0.0) for mark in reading.marks if mark.pod in serving]
+    )
 
 
 def _router(
