@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from goodput.decide.count import Count
+from msgspec.structs import replace
+
+from goodput.decide.count import Count, is_unschedulable
 from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import ModelView, PodState, PodView
-from goodput.domain.plan import Figures
+from goodput.domain.observed import ModelView, PodState, PodView, PoolView
+from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity
 
@@ -40,8 +42,11 @@ class Findings(Value, frozen=True, kw_only=True):
 
 
 def conditions(findings: Findings) -> tuple[Condition, ...]:
-    """Ready, Reconciling, Stalled, SLOMet, MetricsFresh, Placed; those of the Model's own problems win."""
-    found = {
+    """Ready, Reconciling, Stalled, SLOMet, MetricsFresh, Placed, with the Model's own problems.
+
+    A fatal problem wins. Another one is told where nothing else is found, else beside what is found.
+    """
+    seen = {
         ConditionType.READY: _ready(findings),
         ConditionType.RECONCILING: _reconciling(findings),
         ConditionType.STALLED: _stalled(findings),
@@ -49,15 +54,24 @@ def conditions(findings: Findings) -> tuple[Condition, ...]:
         ConditionType.METRICS_FRESH: _metrics(findings),
         ConditionType.PLACED: _placed(findings),
     }
+    found = dict(seen)
     for problem in findings.view.intent.problems:
         positive = problem.type in (ConditionType.STALLED, ConditionType.UPDATE_AVAILABLE, ConditionType.RECONCILING)
-        if problem.fatal or problem.type not in found:
+        before = found.get(problem.type)
+        if problem.fatal or before is None:
             found[problem.type] = Condition(
                 problem.type, _TRUE if positive else _FALSE, problem.reason, problem.message
             )
-        else:
-            status = _TRUE if positive else found[problem.type].status
+            continue
+        healthy = before is seen.get(problem.type) and before.status is (_FALSE if positive else _TRUE)
+        if healthy:
+            status = _TRUE if positive else before.status
             found[problem.type] = Condition(problem.type, status, problem.reason, problem.message)
+        else:
+            # Of the same reason, the problem names the field.
+            texts = (before.message, problem.message)
+            told = "; ".join(texts if before.reason is not problem.reason else reversed(texts))
+            found[problem.type] = replace(before, message=told)
     return tuple(found.values())
 
 
@@ -213,14 +227,8 @@ def _placed(findings: Findings) -> Condition:
     placed = findings.placed
     if placed.placement is None:
         return Condition(kind, _FALSE, placed.reason, placed.message)
-    waiting = findings.count.unschedulable
-    if waiting:
-        missing = waiting * placed.placement.gpus
-        message = (
-            f"{waiting} pods are Pending: {missing} GPUs {placed.placement.gpu_type} are missing"
-            f" ({placed.placement.gpus} each)"
-        )
-        return Condition(kind, _FALSE, ConditionReason.INSUFFICIENT_GPUS, message)
+    if findings.count.unschedulable:
+        return _unschedulable(findings.view.pool, placed.placement)
     where = f"{placed.placement.gpus} x {placed.placement.gpu_type} a replica"
     price = placed.placement.price_per_hour
     if price is None:
@@ -232,3 +240,22 @@ def _placed(findings: Findings) -> Condition:
         return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}; {placed.message}")
     assumed = " (assumed list price)" if placed.placement.price_assumed else ""
     return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}")
+
+
+def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
+    """Pending pods: GPUs by number where the scheduler says that it lacks those, else its own words."""
+    pods = [pod for pod in pool.pods if is_unschedulable(pod)]
+    without_gpus = [pod for pod in pods if placement.resource_name in pod.trouble_message]
+    others = [pod for pod in pods if placement.resource_name not in pod.trouble_message]
+    texts = []
+    if without_gpus:
+        count = len(without_gpus)
+        missing = count * placement.gpus
+        texts.append(
+            f"{count} pods are Pending: {missing} GPUs {placement.gpu_type} are missing ({placement.gpus} each)"
+        )
+    if others:
+        words = others[0].trouble_message[:300] or others[0].trouble
+        texts.append(f"{len(others)} pods are Pending, {others[0].name}: {words}")
+    reason = ConditionReason.INSUFFICIENT_GPUS if without_gpus else ConditionReason.PODS_REFUSED
+    return Condition(ConditionType.PLACED, _FALSE, reason, "; ".join(texts))

@@ -59,7 +59,8 @@ class ConditionReason(StrEnum):
     NAME_CONFLICT = "NameConflict"  # an object of a name that we need exists and is not ours
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"
-    PODS_REFUSED = "PodsRefused"  # the API server takes no pods of this Model: a quota, or an admission policy
+    # The cluster takes no pods of this Model: a quota, an admission policy, or the scheduler, but not for lack of GPUs.
+    PODS_REFUSED = "PodsRefused"
     API_REFUSED = "APIRefused"  # the API server refused a write; the message is its own
     INTERNAL_ERROR = "InternalError"  # a fault of the operator itself; its log has the whole story
     CRD_OUTDATED = "CRDOutdated"  # the CRDs are older than the operator
