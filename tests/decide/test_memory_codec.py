@@ -27,11 +27,12 @@ memories = st.builds(
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     samples=st.lists(samples, max_size=4).map(tuple),
-    marks=st.lists(marks_of(12), max_size=4).map(tuple),
+    marks=st.lists(marks_of(15), max_size=4).map(tuple),
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
+    shape=st.text(max_size=20),
 )
 
 
@@ -76,7 +77,9 @@ def test_a_large_memory_fits_into_a_config_map():
         ),
         marks=tuple(
             PodMark(
-                pod=f"llama-8b-serve-7d9c6b5f4-{k:05d}", scraped_at=1.7e9 + k / 7, values=(12345.0,) * 8 + (0.0,) * 3
+                pod=f"llama-8b-serve-7d9c6b5f4-{k:05d}",
+                scraped_at=1.7e9 + k / 7,
+                values=(12345.0,) * 8 + (0.0,) * 6 + (1.2345,),
             )
             for k in range(500)
         ),
@@ -86,7 +89,15 @@ def test_a_large_memory_fits_into_a_config_map():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("trim", 0.0), ("trim", 2.0), ("correction", 0.0), ("correction", -1.0), ("marks", [["pod-0", 1.0, 2.0]])],
+    [
+        ("trim", 0.0),
+        ("trim", 2.0),
+        ("correction", 0.0),
+        ("correction", -1.0),
+        ("marks", [["pod-0", 1.0, 2.0]]),
+        ("shape", None),
+        ("shape", 1.0),
+    ],
 )
 def test_values_that_no_version_wrote_are_no_memory(field, value):
     """A zero to divide by, or a mark of another layout, would break every decision that reads it."""

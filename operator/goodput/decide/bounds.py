@@ -114,7 +114,8 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
     reachable = _reachable(placement, pool, shared)
     if reachable is not None:
         free = shared.free[placement.gpu_type]
-        possible = max(reachable, pool.spec_replicas if pool.gpu_type == placement.gpu_type else 0)
+        # What runs on another type runs on until its GPUs of this one are free.
+        possible = max(reachable, pool.spec_replicas)
         limits.append(
             (
                 possible,

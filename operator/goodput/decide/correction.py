@@ -6,10 +6,14 @@ slow answer to what the speed cannot see (uneven routing, bursts): it lowers bel
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.history import Attainment
 from goodput.decide.policy import Policy
 from goodput.domain.intent import Architecture, GpuType, Objective
 from goodput.domain.memory import LoopMemory
+from goodput.domain.plan import Placement
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, observed_speed
 
@@ -49,12 +53,25 @@ def speed(
     seen = observation
     if not seen.warm or seen.itl_seconds is None or seen.itl_count < _LEAST_TOKENS:
         return memory.correction
+    if seen.seconds > GAP_INTERVALS * policy.scrape_seconds:
+        # Tokens of a long time, against the load of its end.
+        return memory.correction
     if seen.batch < 1.0 or seen.itl_seconds <= 0.0:
         return memory.correction
     found = observed_speed(arch, gpu, shape, lengths, batch=seen.batch, rps=seen.rps, itl_seconds=seen.itl_seconds)
     found = min(policy.correction_max, max(policy.correction_min, found))
     weight = 1.0 - 0.5 ** (seen.seconds / policy.correction_halflife_seconds)
     return float(round(memory.correction + weight * (found - memory.correction), 4))
+
+
+def for_placement(memory: LoopMemory, placement: Placement) -> LoopMemory:
+    """`memory` for replicas of `placement`: what was learned of another GPU type or parallelism says nothing of it."""
+    shape = f"{placement.gpu_type}/{placement.tensor_parallel}/{placement.pipeline_parallel}"
+    if memory.shape == shape:
+        return memory
+    if not memory.shape:
+        return replace(memory, shape=shape)
+    return replace(memory, shape=shape, correction=1.0, trim=1.0, trimmed_at=0.0, proven_rps=0.0, startup_seconds=())
 
 
 def trim(

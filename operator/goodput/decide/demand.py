@@ -9,7 +9,7 @@ from goodput.domain.memory import Sample
 from goodput.domain.values import Value
 
 # A sample that lasted longer than this many scrape intervals tells how many requests came in it, not when.
-_GAP_INTERVALS = 2.5
+GAP_INTERVALS = 2.5
 
 
 class Intervals(Value, frozen=True):
@@ -67,7 +67,7 @@ def intervals(
             earliest = min(earliest, stop)
             break
         earliest = min(earliest, start)
-        if seconds > _GAP_INTERVALS * width:
+        if seconds > GAP_INTERVALS * width:
             gap_end = max(gap_end, stop)
         if sample.offered and start < end:
             _spread(bins, end, width, (start, stop), sample.offered / seconds)

@@ -31,12 +31,13 @@ _PLAIN = (
 _INTEGERS = frozenset({"desired", "surge"})
 _NUMBERS = ("startup_seconds", "max_ratios")
 _MAYBE_NUMBERS = ("pool_mark", "objective")
+_TEXTS = ("shape",)
 
 
 def dumps(memory: LoopMemory) -> str:
     """Text of `memory`: equal values give equal text."""
     body: dict[str, Any] = {"version": memory.version}
-    for name in _PLAIN:
+    for name in (*_PLAIN, *_TEXTS):
         body[name] = getattr(memory, name)
     for name in (*_NUMBERS, *_MAYBE_NUMBERS):
         body[name] = list(getattr(memory, name))
@@ -61,6 +62,8 @@ def loads(text: str) -> LoopMemory | None:
             values[name] = tuple(_number(value) for value in body[name])
         for name in _MAYBE_NUMBERS:
             values[name] = tuple(_maybe(value) for value in body[name])
+        for name in _TEXTS:
+            values[name] = _text(body[name])
         if not (0.0 < values["trim"] <= 1.0 and values["correction"] > 0.0):
             return None
         return LoopMemory(
@@ -90,6 +93,12 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise ValueError(f"not a finite number: {value!r}")
     return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"not a text: {value!r}")
+    return value
 
 
 def _maybe(value: Any) -> float | None:

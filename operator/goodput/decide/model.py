@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from goodput.decide import bounds, explain, history, outcome, replicas
 from goodput.decide.conditions import Findings, conditions
+from goodput.decide.correction import for_placement
 from goodput.decide.count import Count
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import place
+from goodput.decide.placement import moving, place
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import objective_mark, read
@@ -40,13 +41,16 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
             startup_seconds=memory.startup_seconds,
             pods_seen_ready=memory.pods_seen_ready,
             correction=memory.correction,
+            shape=memory.shape,
             max_ratios=memory.max_ratios,
             surge=memory.surge,
         )
-    if memory.objective and memory.objective != objective_mark(intent.objective):
-        memory = replace(memory, samples=history.under_another_objective(memory.samples))
+    if memory.objective != objective_mark(intent.objective):
+        memory = replace(memory, samples=history.under_another_objective(memory.samples), proven_rps=0.0)
     reading = read(view, memory, policy, now, fleet.telemetry_error)
     placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy)
+    if placed.placement is not None:
+        memory = for_placement(memory, placed.placement)
     p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
     window = history.window_seconds(p95, policy)
     samples = history.keep(memory.samples, reading.sample, now, max(window, policy.attainment_window_seconds))
@@ -108,8 +112,6 @@ def _conclude(work: Work) -> ModelPlan:
     if held is not None or placement is None:
         rule = held or Rule.HOLD_PROBLEM
         wanted_replicas = total = pool.spec_replicas if pool.exists else 0
-        if placement is not None:
-            bounds.take(total, intent, placement, pool, fleet.shared)
     else:
         wanted = _wanted(work, base)
         loads = wanted.loads
@@ -117,12 +119,12 @@ def _conclude(work: Work) -> ModelPlan:
         room_since = wanted.law.room_since
         rule = wanted.law.rule
         wanted_replicas = wanted.law.replicas
-        surge = _stand_ins(pool, work.count.lost, wanted_replicas)
         limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, policy=policy)
         clamp, clamp_message, overruled = limited.clamp, limited.message, limited.overruled
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
         total = limited.replicas
+        surge = _stand_ins(pool, work.count.lost, total)
         if surge:
             whole = bounds.with_stand_ins(
                 total, surge, intent, placement, pool=pool, shared=fleet.shared, policy=policy
@@ -131,9 +133,10 @@ def _conclude(work: Work) -> ModelPlan:
             if missing:
                 lacking = f"{missing} more would stand in for pods on lost nodes, but {whole.message}"
             total, surge = whole.replicas, surge - missing
-        bounds.take(total, intent, placement, pool, fleet.shared)
     advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule not in (Rule.HOLD_PROBLEM,)
     runs = pool.spec_replicas if (advise or held is not None) else total
+    if placement is not None:
+        bounds.take(runs, intent, placement, pool, fleet.shared)
     action = _action(pool, total, surge=surge, surge_before=surge_before, advise=advise, placement=placement, held=held)
     inputs = outcome.inputs(work)
     detail = "; ".join(
@@ -208,7 +211,7 @@ class _Law(Value, frozen=True):
 def _wanted(work: Work, base: int) -> _Law:
     """What the law of replicas asks for, before limits."""
     view, memory, policy, now = work.view, work.memory, work.fleet.policy, work.fleet.now
-    pool, reading = view.pool, work.reading
+    pool, reading, placement = view.pool, work.reading, work.placed.placement
     if not pool.exists:
         return _Law(replicas.Wanted(view.intent.min_replicas, Rule.INITIAL), ())
     drain = _drain_seconds(work)
@@ -227,8 +230,9 @@ def _wanted(work: Work, base: int) -> _Law:
         capacity_rps=work.capacity_rps,
         plain_capacity_rps=work.plain_rps,
         certain_misses=work.certain,
-        starting=work.count.starting,
-        rolling_out=pool.rolling_out,
+        coming=work.count.coming,
+        # Pods of another shape are those that the load is on: what one of the new shape does says nothing of them.
+        rolling_out=pool.rolling_out or (placement is not None and moving(pool, placement)),
         fresh=fresh,
         startup_seconds=work.startup,
         drain_seconds=drain,

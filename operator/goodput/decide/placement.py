@@ -100,6 +100,12 @@ def place(
     return _choose(intent, arch, objective, gpus, supply, policy=policy)
 
 
+def moving(pool: PoolView, placement: Placement) -> bool:
+    """Whether what runs is of another GPU type or parallelism than what is to run: its pods are all to be replaced."""
+    runs = (pool.gpu_type, pool.tensor_parallel, pool.pipeline_parallel)
+    return pool.exists and runs != (placement.gpu_type, placement.tensor_parallel, placement.pipeline_parallel)
+
+
 def _incumbent(
     intent: ModelIntent, pool: PoolView, gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]
 ) -> GpuType | None:

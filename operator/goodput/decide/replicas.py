@@ -39,7 +39,7 @@ class Situation(Value, frozen=True, kw_only=True):
     capacity_rps: float
     plain_capacity_rps: float  # without the trim of undecided misses
     certain_misses: bool
-    starting: int
+    coming: int  # replicas on their way
     rolling_out: bool
     fresh: bool
     startup_seconds: float
@@ -101,7 +101,7 @@ def wanted(
     rule = Rule.DEMAND if plain >= up else Rule.TRIM
     if rule is Rule.TRIM:
         up = min(up, max(plain, current) + 1)
-    if situation.certain_misses and situation.starting == 0:
+    if situation.certain_misses and situation.coming == 0:
         up, rule = max(up, current + 1), Rule.CERTAIN_MISSES
     if up > current:
         return Wanted(up, rule, 0.0, situation.load_rps, window)
@@ -115,7 +115,7 @@ def wanted(
     now_down = needed(situation.floor_rps, situation.capacity_rps)
     room_since = (memory.room_since or now) if now_down < current else 0.0
     if now_down >= current:
-        resting = Rule.HOLD_STARTING if situation.starting else Rule.ENOUGH
+        resting = Rule.HOLD_STARTING if situation.coming else Rule.ENOUGH
         return Wanted(current, resting, 0.0, peak, window)
     if situation.certain_misses:
         return Wanted(current, Rule.HOLD_STARTING, 0.0, peak, window)

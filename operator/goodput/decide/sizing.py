@@ -8,13 +8,13 @@ from goodput.decide import history
 from goodput.decide.correction import Observation, speed, trim
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.forecast import forecast
+from goodput.decide.placement import moving
 from goodput.decide.policy import Policy
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.memory import LoopMemory, Sample
 from goodput.domain.observed import PodState, PoolView
 from goodput.domain.plan import Placement
-from goodput.perfmodel import Capacity, Shape, capacity
+from goodput.perfmodel import Shape, capacity
 
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
@@ -26,23 +26,28 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     memory = work.memory
     shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
     pool = view.pool
-    ready, starting = work.count.ready, work.count.starting
+    ready, coming = work.count.ready, work.count.coming
+    changing = pool.rolling_out or moving(pool, placement)
     correction = memory.correction
     if not reading.blind:
         if reading.demand_at:
             work.demand = estimate(intervals(work.samples, reading.tail, reading.demand_at, policy), policy)
-        if reading.sample is not None:
+        if reading.engine_seconds:
             correction = speed(
                 memory,
                 arch,
                 gpu,
                 shape,
                 work.lengths,
-                observation=_observation(work, reading.sample),
+                observation=_observation(work, changing),
                 policy=policy,
             )
     work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
-    work.plain_rps = _believed(work.able, memory, correction, placement)
+    work.plain_rps = work.able.rps
+    if correction > 1.0:
+        # Believed above what efficiencies of the prior give at these lengths only as far as load has shown.
+        prior = capacity(arch, gpu, shape, work.lengths, objective)
+        work.plain_rps = min(work.able.rps, max(prior.rps, 1.1 * memory.proven_rps))
     demand = work.demand
     if demand is not None and ready:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
@@ -61,7 +66,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
             or _queue_misses(reading.waiting, demand.rps, objective)
         )
     )
-    settled = not starting and not pool.rolling_out and not reading.blind and work.able.feasible
+    settled = not coming and not changing and not reading.blind and work.able.feasible
     trimmed, trimmed_at = trim(
         memory,
         recent,
@@ -74,7 +79,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         policy=policy,
     )
     proven = memory.proven_rps
-    if recent.lower is not None and recent.lower >= objective.attainment and demand is not None and ready:
+    held = recent.lower is not None and recent.lower >= objective.attainment
+    if held and demand is not None and ready and not changing:
         proven = max(proven, round(demand.slow_rps / ready, 4))
     work.correction, work.proven_rps = correction, proven
     work.trim, work.trimmed_at = trimmed, trimmed_at
@@ -100,17 +106,9 @@ def _queue_misses(waiting: float, rps: float, objective: Objective) -> bool:
     return waiting > 1.0 + allowed + 2.0 * sqrt(allowed)
 
 
-def _believed(able: Capacity, memory: LoopMemory, correction: float, placement: Placement) -> float:
-    """Capacity of one replica: raised above the prior only as far as load has shown."""
-    proven = max(placement.capacity_rps, 1.1 * memory.proven_rps)
-    return min(able.rps, proven) if correction > 1.0 else able.rps
-
-
-def _observation(work: Work, sample: Sample) -> Observation:
-    now, policy = work.fleet.now, work.fleet.policy
+def _observation(work: Work, changing: bool) -> Observation:
+    now, policy, reading = work.fleet.now, work.fleet.policy, work.reading
     newest = work.count.newest_ready_at
-    seconds = max(1.0, sample.seconds or policy.scrape_seconds)
-    reading = work.reading
     # First tokens come from replicas like others: in proportion to what they run.
     share = reading.batch / reading.running if reading.running > 0.0 else 0.0
     return Observation(
@@ -118,8 +116,8 @@ def _observation(work: Work, sample: Sample) -> Observation:
         itl_count=reading.itl_count,
         batch=reading.batch,
         rps=share * reading.first_rps,
-        seconds=seconds,
-        warm=not work.view.pool.rolling_out and now - newest >= policy.warmup_seconds,
+        seconds=reading.engine_seconds,
+        warm=not changing and now - newest >= policy.warmup_seconds,
     )
 
 
@@ -131,7 +129,8 @@ def _recent(work: Work) -> history.Attainment:
     since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
     least = intent.objective.min_requests if intent.objective is not None else 1
     routed = intent.routing is RoutingMode.ROUTER
-    return history.attainment(work.samples, since, least, routed, explained=True)
+    begun = since - policy.scrape_seconds
+    return history.attainment(work.samples, since, least, routed, explained=True, begun=begun)
 
 
 def _only_new_revision_fails(pool: PoolView) -> bool:

@@ -66,4 +66,6 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
+    # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism".
+    shape: str = ""
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned

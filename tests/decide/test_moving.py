@@ -1,0 +1,90 @@
+"""While pods are replaced, refused or lost: what runs is kept, and what stands in for it goes again."""
+
+import pytest
+from msgspec.structs import replace
+from tests.decide.builders import GPUS, START, one, pod, snapshot, view
+from tests.decide.test_replicas import loaded, missed, replicas, steady
+
+from goodput.decide import Policy, decide
+from goodput.domain.decision import Rule
+from goodput.domain.identity import Key
+from goodput.domain.intent import ScalingMode
+from goodput.domain.observed import GpuSupply, PodState, Snapshot
+
+
+def test_an_edit_of_the_parallelism_keeps_what_runs():
+    """Five replicas carry 12 requests/s; of TP2 three would do, but none of them runs yet."""
+    plan = one(loaded(12.0, 5, tensor_parallel=2), steady(12.0, 5))
+    assert plan.pool is not None
+    assert plan.pool.placement.tensor_parallel == 2
+    assert replicas(plan) == 5
+    assert plan.decision.rule is Rule.HOLD_ROLLOUT
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_an_edit_of_the_gpu_type_keeps_what_runs_though_too_few_of_the_new_type_are_free(free):
+    """What runs is not replaced by nothing."""
+    supply = (
+        GpuSupply(type="l40s", nodes=20, installed=100, used=5),
+        GpuSupply(type="h100-sxm", nodes=1, installed=8, used=8 - free),
+    )
+    model = loaded(12.0, 5, gpu_types=("h100-sxm",))
+    there = Snapshot(models=(model,), gpu_types=GPUS, supply=supply)
+    plan = decide(there, {model.intent.key: steady(12.0, 5)}, Policy(), START).models[0]
+    assert plan.pool is not None
+    assert plan.pool.placement.gpu_type == "h100-sxm"
+    assert replicas(plan) == 5
+
+
+def test_misses_add_nothing_while_pods_cannot_be_created():
+    """A ResourceQuota refuses the second pod: two are asked for, one exists, none starts. A third would not help."""
+    bad = missed(steady(3.0, 1).samples, 0.5)
+    memory = steady(3.0, 2, samples=bad, last_scale_up_at=START - 500.0)
+    plan = one(loaded(3.0, 1, spec_replicas=2), memory)
+    assert replicas(plan) == 2
+    assert plan.decision.rule is not Rule.CERTAIN_MISSES
+    assert plan.memory.trim == 1.0, "nor is less believed of one replica"
+    # A pod on its way out is none that serves.
+    leaving = pod("old", PodState.TERMINATING)
+    assert replicas(one(loaded(3.0, 1, extra=(leaving,), spec_replicas=2), memory)) == 2
+    assert replicas(one(loaded(3.0, 1, spec_replicas=1), memory)) == 2
+
+
+ADVISED, NEIGHBOUR = Key("default", "a-advised"), Key("default", "b-neighbour")
+
+
+def test_what_is_only_advised_takes_no_gpus_from_a_neighbour():
+    """Four GPUs are free; Advise would take them all, and runs one replica: the neighbour gets its three."""
+    models = (loaded(12.0, 1, key=ADVISED, mode=ScalingMode.ADVISE), loaded(8.0, 1, key=NEIGHBOUR))
+    memory = {ADVISED: steady(12.0, 1), NEIGHBOUR: steady(8.0, 1)}
+    advised, neighbour = decide(snapshot(*models, free=4), memory, Policy(), START).models
+    assert (advised.decision.to_replicas > 1, replicas(advised)) == (True, 1)
+    assert replicas(neighbour) == 3
+
+
+def test_what_is_only_advised_gives_no_gpus_to_a_neighbour():
+    """Eight GPUs are granted; Advise would need two and runs six: the neighbour has the other two."""
+    models = (loaded(4.0, 6, key=ADVISED, mode=ScalingMode.ADVISE), loaded(12.0, 1, key=NEIGHBOUR))
+    memory = {ADVISED: steady(4.0, 6), NEIGHBOUR: steady(12.0, 1)}
+    advised, neighbour = decide(snapshot(*models), memory, Policy(max_gpus_per_namespace=8), START).models
+    assert (advised.decision.to_replicas, replicas(advised)) == (2, 6)
+    assert replicas(neighbour) == 2
+
+
+def test_a_stand_in_goes_again_where_a_cap_is_below_the_load():
+    """Load for five, maxReplicas three, three healthy pods and one on a cordoned node: three, without that one."""
+    model = loaded(12.0, 3, extra=(pod("lost", node_lost=True),), max_replicas=3)
+    plan = one(model, replace(steady(12.0, 4), surge=1))
+    assert replicas(plan) == 3
+    assert plan.pool is not None
+    assert [name for name, _ in plan.pool.victims] == ["lost"]
+    assert plan.memory.surge == 0
+    # Until the third healthy one is ready, it stands in.
+    young = loaded(12.0, 2, extra=(pod("lost", node_lost=True),), max_replicas=3)
+    assert replicas(one(young, steady(12.0, 3))) == 4
+
+
+def test_views_of_no_pool_are_placed_as_ever():
+    """A new Model moves nothing."""
+    plan = one(view(replace(loaded(1.0, 1).pool, exists=False, pods=(), spec_replicas=0), None))
+    assert (replicas(plan), plan.decision.rule) == (1, Rule.INITIAL)
