@@ -10,6 +10,7 @@ from typing import Any
 
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound, Refused, SchemaOutdated
 from goodput.domain.conditions import ConditionReason, ConditionType
+from goodput.domain.decision import Decision
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
@@ -64,8 +65,8 @@ class Reconciler:
     _backoffs: dict[Key, _Backoff] = field(default_factory=dict)
     # When a memory that could not be written is tried again.
     _memory_retry_at: dict[Key, float] = field(default_factory=dict)
-    # Models whose decision says something new and was not told yet: writes that it asks for come first.
-    _untold: set[Key] = field(default_factory=set)
+    # Decisions that say something new and were not told yet: writes that they ask for come first.
+    _untold: dict[Key, Decision] = field(default_factory=dict)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
     def take_over(self) -> None:
@@ -111,8 +112,8 @@ class Reconciler:
             if model.key in self._tasks:
                 # Left to its last task: what was decided meanwhile is not carried out, and decided again after it.
                 continue
-            if self.book.observe(model):
-                self._untold.add(model.key)
+            if self.book.observe(model) or model.key in self._untold:
+                self._untold[model.key] = self._news(views[model.key], model)
             try:
                 work = self._work(views[model.key], model, now)
             except Exception as error:
@@ -155,12 +156,15 @@ class Reconciler:
         for known in (self.applier, self.book, self.teller, self.rollouts, self.statuses):
             known.forget(present)
         self.metrics.forget_others(present)
-        self._untold &= present
-        for timed in (self._backoffs, self._memory_retry_at):
-            for key in timed.keys() - present:
-                del timed[key]
-        for key in self.observer.apply_problems.keys() - present:
-            del self.observer.apply_problems[key]
+        by_model: tuple[dict[Key, Any], ...] = (
+            self._backoffs,
+            self._memory_retry_at,
+            self._untold,
+            self.observer.apply_problems,
+        )
+        for kept in by_model:
+            for key in kept.keys() - present:
+                del kept[key]
         for key in [key for key, task in self._tasks.items() if task.done()]:
             del self._tasks[key]
 
@@ -213,13 +217,29 @@ class Reconciler:
                     return self._apply(view, plan, render, now)
         tell = self._to_tell(plan, held_up=held_up)
         problems = self._problems(plan.key)
-        if tell or self._memory_due(plan.key, now) or self.statuses.due(view, plan, problems, now):
+        if tell is not None or self._memory_due(plan.key, now) or self.statuses.due(view, plan, problems, now):
             return self._finish(view, plan, tell, now)
         return None
 
-    def _to_tell(self, plan: ModelPlan, *, held_up: bool) -> bool:
-        """Whether its decision is to be told now; one that changes what runs is told when it does."""
-        return plan.key in self._untold and not (held_up and plan.decision.changes)
+    def _news(self, view: ModelView, plan: ModelPlan) -> Decision:
+        """What is to be told of a Model: this decision, or an earlier one that came about although its pass failed.
+
+        The write got through and its answer did not, or a write after it was refused.
+        """
+        earlier = self._untold.get(plan.key)
+        if (
+            earlier is not None
+            and earlier.changes
+            and not plan.decision.changes
+            and earlier.from_replicas != earlier.to_replicas == view.pool.spec_replicas
+        ):
+            return earlier
+        return plan.decision
+
+    def _to_tell(self, plan: ModelPlan, *, held_up: bool) -> Decision | None:
+        """The decision to tell now, if any; one that changes what runs is told when it does."""
+        decision = self._untold.get(plan.key)
+        return None if held_up and decision is plan.decision and decision.changes else decision
 
     def _nothing_to_write(self, key: Key) -> None:
         """What a write met that is no longer wanted holds nobody up."""
@@ -314,12 +334,12 @@ class Reconciler:
                 self.memories.written(key, now)
         await self._finish(view, plan, self._to_tell(plan, held_up=problem is not None), now)
 
-    async def _finish(self, view: ModelView, plan: ModelPlan, tell: bool, now: float) -> None:
+    async def _finish(self, view: ModelView, plan: ModelPlan, tell: Decision | None, now: float) -> None:
         """What follows writes, or stands alone: telling, memory, status."""
-        if tell:
-            await self.teller.tell(view.intent, plan.decision)
-            self._untold.discard(plan.key)
-            self.book.tell(plan)
+        if tell is not None:
+            await self.teller.tell(view.intent, tell)
+            self._untold.pop(plan.key, None)
+            self.book.tell(tell)
         if self._memory_due(plan.key, now) and view.pool.exists:
             await self._write_memory(view, now)
         await self.statuses.write(view, plan, self._problems(plan.key), now)

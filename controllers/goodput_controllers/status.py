@@ -116,12 +116,12 @@ class StatusBook:
         known.last = plan.decision
         return new
 
-    def tell(self, plan: ModelPlan) -> None:
-        """Take note that its decision was told: the last one, for status, until the next is."""
-        known = self._of(plan.key)
+    def tell(self, decision: Decision) -> None:
+        """Take note that it was told: the last one, for status, until the next is."""
+        known = self._of(decision.model)
         if known.told is not None:
             known.found = None
-        known.told = plan.decision
+        known.told = decision
 
     def due(
         self,

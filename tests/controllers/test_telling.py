@@ -75,6 +75,34 @@ async def test_a_change_that_came_about_later_is_told_once(bench: Any, error: Ku
     assert bench.status()["lastDecision"]["id"] in event["note"]
 
 
+@pytest.mark.parametrize("lost", ["its answer", "a later write"])
+async def test_a_change_in_a_pass_that_failed_is_told(bench: Any, lost: str) -> None:
+    """Its answer was lost, or a later write of the pass failed: it is told once all the same."""
+    await served(bench)
+    original = bench.api.apply
+    left = [1]
+
+    async def apply(manifest: dict[str, Any], resource: Resource, *, subresource: str = "") -> dict[str, Any]:
+        answer: dict[str, Any] = await original(manifest, resource, subresource=subresource)
+        if lost == "its answer" and manifest["metadata"]["name"] == ENGINE.name and resource is DEPLOYMENTS and left[0]:
+            left[0] = 0
+            raise Unavailable("the connection broke", 0)
+        return answer
+
+    bench.api.apply = apply
+    if lost == "a later write":
+        # The router is no longer wanted, and its objects cannot be deleted.
+        bench.apply(bench.model(routing={"mode": "None"}))
+        bench.api.fault = failing("delete", times=1, error=Unavailable("503", 503))
+    bench.law.wanted["llama"] = 3
+    await bench.tick()
+    assert bench.replicas() == 3
+    assert counted(bench, "ScaleUp") == 0
+    await bench.tick(3)
+    assert (events(bench).count("ScaleUp"), counted(bench, "ScaleUp")) == (1, 1)
+    assert (bench.status()["lastDecision"]["from"], bench.status()["lastDecision"]["to"]) == (1, 3)
+
+
 async def test_a_change_that_never_came_about_is_not_told(bench: Any) -> None:
     """Somebody else's number stays, and the law is content with it: 1 -> 3 is in no event and not in status."""
     await served(bench)
