@@ -121,7 +121,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "operator/goodput/decide/replicas.py",
-                "if situation.certain_misses and situation.starting == 0:",
+                "if situation.certain_misses and situation.coming == 0:",
                 "if situation.certain_misses:",
             ),
         ),
