@@ -18,21 +18,23 @@ import orjson
 from goodput_world.processes import Process
 
 _MEBIBYTE = 2**20
-# The step of a pass that waits for others.
-WRITING = "7 write"
+# Steps of a pass that wait for others: of the first, what it takes to parse answers counts.
+READING, WRITING = "3 telemetry", "7 write"
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One pass of the fleet loop, as its debug line tells. `read`: it asked Prometheus, so it is a tick.
 
-    `wall_seconds` leaves out the last step, in which it waits for the API server to take its writes.
+    `wall_seconds` is parse, observe, decide and diff: neither the wait for Prometheus to answer, nor the last step, in
+    which it waits for the API server to take its writes.
     """
 
     at: str
     read: bool
     wall_seconds: float
     cpu_seconds: float
+    parse_seconds: float
     steps: Mapping[str, float]
 
 
@@ -89,8 +91,9 @@ class OperatorProcess:
                     continue
                 told: dict[str, Any] = orjson.loads(line)
                 steps: dict[str, float] = told["steps"]
-                wall_seconds = sum(took for step, took in steps.items() if step != WRITING)
-                yield Pass(told["time"], told["read"], wall_seconds, told["cpu_seconds"], steps)
+                parse_seconds = told["parse_seconds"]
+                own = sum(took for step, took in steps.items() if step not in (READING, WRITING))
+                yield Pass(told["time"], told["read"], parse_seconds + own, told["cpu_seconds"], parse_seconds, steps)
 
     def memory_mebibytes(self) -> tuple[float, float]:
         """Resident memory of the process tree now, and the peak: that of the process, as the kernel keeps it, and what

@@ -84,6 +84,7 @@ class FleetLoop:
     _read_at: float = float("-inf")
     # Seconds of each step of the present pass.
     _took: dict[str, float] = field(default_factory=dict)
+    _parse_seconds: float = 0.0
 
     async def run(self) -> None:
         """Loop until cancelled."""
@@ -104,6 +105,7 @@ class FleetLoop:
     async def _guarded_pass(self) -> None:
         self.observer.world.dirty.clear()
         self._took.clear()
+        self._parse_seconds = 0.0
         began, busy = time.monotonic(), time.process_time()
         try:
             await self.run_once()
@@ -116,7 +118,12 @@ class FleetLoop:
         self.metrics.last_pass.set(time.time())
         if self._took:
             cpu_seconds = time.process_time() - busy
-            data = {"read": self._read_at >= began, "steps": dict(self._took), "cpu_seconds": cpu_seconds}
+            data = {
+                "read": self._read_at >= began,
+                "steps": dict(self._took),
+                "parse_seconds": self._parse_seconds,
+                "cpu_seconds": cpu_seconds,
+            }
             log.debug("a pass took %.3f s", sum(self._took.values()), extra={"data": data})
 
     async def run_once(self) -> Plan | None:
@@ -188,6 +195,7 @@ class FleetLoop:
             # Whatever a reading dies of, the next one is begun anew.
             log.exception("telemetry cannot be read")
             self._reading = Reading(error=f"unexpected error: {type(error).__name__}: {error}")
+        self._parse_seconds = self._reading.parse_seconds
         self.metrics.telemetry_up.set(0 if self._reading.error else 1)
         complaint = self._reading.error
         if not complaint and self._reading.missing:

@@ -53,13 +53,18 @@ class _DecodingSession(requests.Session):
         self.decoder = Decoder()
         # Unpacking megabytes costs more than their way through a cluster.
         self.headers["Accept-Encoding"] = "identity"
+        self.waited_seconds = 0.0  # for answers, in all
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        started = time.perf_counter()
         response = super().request(*args, **{**kwargs, "stream": True})
+        self.waited_seconds += time.perf_counter() - started
 
         def json(**_: Any) -> Any:
+            started = time.perf_counter()
             # In a few large pieces: seven megabytes in those of ten kilobytes take twice as long.
             content = b"".join(response.iter_content(_CHUNK_BYTES))
+            self.waited_seconds += time.perf_counter() - started
             return {"data": {"result": self.decoder.decode(content)}}
 
         response.json = json  # type: ignore[method-assign]
@@ -134,6 +139,7 @@ class PrometheusTelemetry:
 
     def _read(self, wanted: tuple[Wanted, ...]) -> Reading:
         give_up_at = self._monotonic() + self._deadline_seconds
+        started = time.perf_counter() - self._session.waited_seconds
         try:
             at = float(self._query(promql.SERVER_TIME, None, give_up_at)[1]) - SETTLE_SECONDS
             tables = self._tables(wanted, at, give_up_at)
@@ -148,7 +154,8 @@ class PrometheusTelemetry:
             missing = tuple(
                 names.alternatives[0] for quantity, names in ENGINE_COUNTERS.items() if quantity not in tables.engine
             )
-        return Reading(models=models, missing=missing)
+        parse_seconds = time.perf_counter() - self._session.waited_seconds - started
+        return Reading(models=models, missing=missing, parse_seconds=parse_seconds)
 
     def _tables(self, wanted: tuple[Wanted, ...], at: float, give_up_at: float) -> Tables:
         def ask(query: str) -> Sequence[Row]:

@@ -34,6 +34,8 @@ class Reading:
     error: str = ""
     # Names of metrics that nothing exports, although pods serve.
     missing: tuple[str, ...] = ()
+    # What it took without waiting for answers.
+    parse_seconds: float = 0.0
 
 
 class Telemetry(Protocol):
