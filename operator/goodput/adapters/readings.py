@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -183,8 +184,11 @@ def _problem(wanted: Wanted, counters: Sequence[PodCounters]) -> str:
     if unseen:
         return f"Prometheus has no scrape of {len(unseen)} of {len(wanted.serving)} ready pods, such as {unseen[0]}"
     bounded = [(WITHIN[quantity], ENGINE_BUCKETS[quantity]) for quantity in thresholds(wanted.objective)]
-    for attribute, names in (*_NEEDED, *bounded):
-        lacking = [pod for pod in wanted.serving if getattr(seen[pod], attribute) is None]
-        if lacking:
-            return f"pod {lacking[0]} exports no {names.alternatives[0]}"
+    needed = (*_NEEDED, *bounded)
+    values = attrgetter(*(attribute for attribute, _ in needed))
+    for pod in wanted.serving:
+        found = values(seen[pod])
+        if None in found:
+            _, names = needed[found.index(None)]
+            return f"pod {pod} exports no {names.alternatives[0]}"
     return ""

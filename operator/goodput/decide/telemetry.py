@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import attrgetter
 from zlib import crc32
 
 from goodput.decide.history import window_seconds
@@ -27,6 +28,7 @@ from goodput.domain.observed import (
     RouterTelemetry,
 )
 
+_COUNTS = attrgetter(*(name for name in PodCounters.__struct_fields__ if name != "pod"))
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
@@ -148,23 +150,13 @@ def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
 
 def _invalid_engine(pool: PoolTelemetry) -> str:
     for pod in pool.pods:
-        # Absent counts as 0 here: this looks for what is there and is no count.
-        values = (
-            pod.first_tokens or 0.0,
-            pod.ttft_within or 0.0,
-            pod.finished or 0.0,
-            pod.tpot_within or 0.0,
-            pod.e2e_within or 0.0,
-            pod.running or 0.0,
-            pod.waiting or 0.0,
-            pod.rejected or 0.0,
-            pod.unsure,
-            pod.scraped_at,
-        )
+        # What is absent or 0 is left out: this looks for what is there and is no count.
+        values = tuple(filter(None, _COUNTS(pod)))
         if not isfinite(sum(values)):
             return f"a counter of pod {pod.pod} is not a number"
-        if min(values) < 0.0:
-            return f"a counter of pod {pod.pod} is {min(values)}: counts are never negative"
+        least = min(values, default=0.0)
+        if least < 0.0:
+            return f"a counter of pod {pod.pod} is {least}: counts are never negative"
     for value in (
         pool.prompt_tokens,
         pool.cached_prompt_tokens,
