@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.decide.builders import START, counters, engine_mark, one, pod, pool, telemetry, view
 from tests.decide.test_replicas import condition, missed, replicas, steady
 
-from goodput.decide.history import attainment
+from goodput.decide.history import attainment, totals
 from goodput.decide.podcounts import delta
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Rule
@@ -74,9 +74,9 @@ def test_late_first_tokens_of_before_the_window_are_no_misses_of_it():
         plan = one(served(now, 45.0 * index, late=30.0, running=running), plan.memory, now)
         assert plan.decision.rule is not Rule.CERTAIN_MISSES
     assert sum(each.good_upper for each in plan.memory.samples[-2:]) <= 60.0, "in all they are charged"
-    recent = attainment(plan.memory.samples, now - 90.0, 20.0, True)
+    recent = attainment(totals(plan.memory.samples, now - 90.0), 20.0, True)
     assert recent.upper == 1.0
-    whole = attainment(plan.memory.samples, START, 20.0, True)
+    whole = attainment(totals(plan.memory.samples, START), 20.0, True)
     assert whole.upper == pytest.approx(1.0 - 30.0 / (45.0 * 21))
 
 

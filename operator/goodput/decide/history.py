@@ -27,39 +27,78 @@ class Attainment(Value, frozen=True):
     good_upper: float = 0.0
 
 
-def attainment(
-    samples: tuple[Sample, ...],
-    since: float,
-    least_requests: float,
-    routed: bool,
-    *,
-    explained: bool = False,
-    begun: float = 0.0,
-) -> Attainment:
-    """Attainment over the samples after `since` (Unix seconds).
+class Totals(Value, frozen=True, kw_only=True):
+    """Sums over the samples of a window, in requests and tokens."""
 
-    Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
-    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then. Samples
-    that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
+    finished: float
+    good_lower: float
+    good_upper: float
+    misses: float
+    failed: float  # answered with an error by the router
+    rejected: float  # refused by engines
+    prompt_tokens: float
+    cached_tokens: float
+    generation_tokens: float
+    first_tokens: float  # of the samples whose prompt tokens are known
+    generated: float  # requests that finished in the samples whose generated tokens are known
 
-    Late first tokens are charged to the upper bound as late as they can be, but what was seen before the window is no
-    miss of it: it has no more of them than were seen in it.
+
+def totals(samples: tuple[Sample, ...], since: float, *, begun: float = 0.0) -> Totals:
+    """Sums over the samples after `since` (Unix seconds).
+
+    Samples that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
     """
-    misses = finished = lower = upper = failed = refused = 0.0
+    finished = lower = upper = misses = failed = rejected = 0.0
+    prompt = cached = generation = first = generated = 0.0
     for sample in reversed(samples):
         if sample.at <= since:
             break
         if sample.at - sample.seconds < begun:
             continue
-        finished += sample.finished
+        ended = sample.finished
+        finished += ended
         lower += sample.good_lower
         upper += sample.good_upper
         misses += sample.ttft_misses + sample.tpot_misses + sample.e2e_misses
-        failed += sample.failed if routed else sample.rejected
-        refused += sample.rejected
-    upper = max(upper, finished - misses)
-    refused = min(failed, refused)
-    ended = finished + (refused if explained else failed)
+        failed += sample.failed
+        rejected += sample.rejected
+        prompt_tokens = sample.prompt_tokens
+        if prompt_tokens > 0.0:
+            prompt += prompt_tokens
+            cached += sample.cached_tokens
+            first += sample.first_tokens
+        generation_tokens = sample.generation_tokens
+        if generation_tokens > 0.0:
+            generation += generation_tokens
+            generated += ended
+    return Totals(
+        finished=finished,
+        good_lower=lower,
+        good_upper=upper,
+        misses=misses,
+        failed=failed,
+        rejected=rejected,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        generation_tokens=generation,
+        first_tokens=first,
+        generated=generated,
+    )
+
+
+def attainment(seen: Totals, least_requests: float, routed: bool, *, explained: bool = False) -> Attainment:
+    """Attainment over a window.
+
+    Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
+    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then.
+
+    Late first tokens are charged to the upper bound as late as they can be, but what was seen before the window is no
+    miss of it: it has no more of them than were seen in it.
+    """
+    lower, upper = seen.good_lower, max(seen.good_upper, seen.finished - seen.misses)
+    failed = seen.failed if routed else seen.rejected
+    refused = min(failed, seen.rejected)
+    ended = seen.finished + (refused if explained else failed)
     if ended < max(1.0, least_requests):
         return Attainment(ended, None, None, failed, refused, lower, upper)
     return Attainment(
@@ -112,23 +151,11 @@ def window_seconds(request_p95: float | None, policy: Policy) -> float:
     return min(policy.memory_window_seconds, max(policy.attainment_window_seconds, longest))
 
 
-def lengths(samples: tuple[Sample, ...], since: float, policy: Policy) -> tuple[Lengths, float, float]:
-    """(lengths with the prior mixed in, requests they were seen on, share of prompt tokens found in a cache)."""
-    prompt = cached = generated = finished = first = 0.0
-    for sample in reversed(samples):
-        if sample.at <= since:
-            break
-        if sample.prompt_tokens > 0.0:
-            prompt += sample.prompt_tokens
-            cached += sample.cached_tokens
-            first += sample.first_tokens
-        if sample.generation_tokens > 0.0:
-            generated += sample.generation_tokens
-            finished += sample.finished
+def lengths(seen: Totals, policy: Policy) -> tuple[Lengths, float]:
+    """(lengths with the prior mixed in, requests they were seen on)."""
     prior = policy.prior_requests
     # Tokens flow before requests end: until enough have ended, more tokens than requests say nothing.
-    computed = max(0.0, prompt - cached)
-    input_mean = (prior * policy.prior_input_tokens + computed) / (prior + first)
-    output_mean = (prior * policy.prior_output_tokens + generated) / (prior + finished)
-    hit = cached / prompt if prompt > 0.0 else 0.0
-    return Lengths(max(1.0, input_mean), max(1.0, output_mean)), first, min(1.0, hit)
+    computed = max(0.0, seen.prompt_tokens - seen.cached_tokens)
+    input_mean = (prior * policy.prior_input_tokens + computed) / (prior + seen.first_tokens)
+    output_mean = (prior * policy.prior_output_tokens + seen.generation_tokens) / (prior + seen.generated)
+    return Lengths(max(1.0, input_mean), max(1.0, output_mean)), seen.first_tokens

@@ -58,7 +58,10 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
     weights = weight_bytes(intent.architecture) if intent.architecture is not None else 0.0
-    lengths, seen, _ = history.lengths(samples, now - policy.attainment_window_seconds, policy)
+    ten_minutes = history.totals(samples, now - policy.attainment_window_seconds)
+    # A window is as long as that, unless requests are.
+    windowed = ten_minutes if window == policy.attainment_window_seconds else history.totals(samples, now - window)
+    lengths, seen = history.lengths(ten_minutes, policy)
     routed = intent.routing is RoutingMode.ROUTER
     least = intent.objective.min_requests if intent.objective is not None else 1
     work = Work(
@@ -71,7 +74,7 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
         startup=startup_seconds(memory, policy, weights),
         lengths=lengths,
         lengths_requests=seen,
-        attainment=history.attainment(samples, now - window, least, routed),
+        attainment=history.attainment(windowed, least, routed),
         window=window,
         count=Count.of(view.pool),
     )

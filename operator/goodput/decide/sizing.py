@@ -129,8 +129,8 @@ def _recent(work: Work) -> history.Attainment:
     since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
     least = intent.objective.min_requests if intent.objective is not None else 1
     routed = intent.routing is RoutingMode.ROUTER
-    begun = since - policy.scrape_seconds
-    return history.attainment(work.samples, since, least, routed, explained=True, begun=begun)
+    seen = history.totals(work.samples, since, begun=since - policy.scrape_seconds)
+    return history.attainment(seen, least, routed, explained=True)
 
 
 def _only_new_revision_fails(pool: PoolView) -> bool:
