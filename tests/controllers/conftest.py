@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.placements import placement
 
 from goodput.adapters import reflector as reflector_module
 from goodput.adapters.fakes import FakeKube, FakeTelemetry
@@ -17,7 +18,7 @@ from goodput.domain.decision import Action, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, Snapshot
-from goodput.domain.plan import Figures, ModelPlan, Placement, Plan, PoolPlan
+from goodput.domain.plan import Figures, ModelPlan, Plan, PoolPlan
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
 from goodput_controllers.process import Operator
@@ -94,18 +95,7 @@ class Law:
         plan = PoolPlan(
             name="serve",
             replicas=runs,
-            placement=Placement(
-                gpu_type="l40s",
-                resource_name="nvidia.com/gpu",
-                node_selector=(("nvidia.com/gpu.product", "NVIDIA-L40S"),),
-                max_num_seqs=64,
-                max_num_batched_tokens=2048,
-                max_model_len=8192,
-                max_num_queued_requests=64,
-                max_num_queued_tokens=20_000,
-                capacity_rps=3.0 + now % 1.0,
-                price_per_hour=1.5,
-            ),
+            placement=placement(capacity_rps=3.0 + now % 1.0, price_per_hour=1.5),
             victims=tuple((pod.name, -1 - index) for index, pod in enumerate(living[: max(0, have - runs)])),
         )
         decision = Decision(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.placements import placement
 
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Objective
@@ -33,20 +34,8 @@ def _smallest() -> RenderInput:
         objective=Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None),
         architecture=None,
     )
-    placement = Placement(
-        gpu_type="l40s",
-        resource_name="nvidia.com/gpu",
-        node_selector=(("nvidia.com/gpu.product", "NVIDIA-L40S"),),
-        max_num_seqs=64,
-        max_num_batched_tokens=2048,
-        max_model_len=8192,
-        max_num_queued_requests=40,
-        max_num_queued_tokens=8192,
-        capacity_rps=3.1,
-        price_per_hour=1.25,
-    )
     settings = RenderSettings(engine_image="vllm/vllm-openai:v0.33.0", router_image="goodput-router:0.1.17")
-    return RenderInput(intent=intent, placement=placement, replicas=2, settings=settings)
+    return RenderInput(intent=intent, placement=placement(), replicas=2, settings=settings)
 
 
 @pytest.fixture

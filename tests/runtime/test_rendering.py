@@ -6,11 +6,11 @@ import copy
 from typing import Any
 
 import pytest
+from tests.placements import placement
 
 from goodput.api import Model
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Objective
-from goodput.domain.plan import Placement
 from goodput.resources.compare import compare
 from goodput.resources.inputs import KubeObject, RenderSettings
 from goodput.resources.render import render_model
@@ -18,18 +18,7 @@ from goodput.runtime.rendering import render_input, render_settings
 from goodput.runtime.settings import Settings
 
 SETTINGS = RenderSettings(engine_image="vllm/vllm-openai:v0.33.0", router_image="goodput-router:0.1.17")
-PLACEMENT = Placement(
-    gpu_type="l40s",
-    resource_name="nvidia.com/gpu",
-    node_selector=(("nvidia.com/gpu.product", "NVIDIA-L40S"),),
-    max_num_seqs=64,
-    max_num_batched_tokens=2048,
-    max_model_len=8192,
-    max_num_queued_requests=40,
-    max_num_queued_tokens=8192,
-    capacity_rps=3.1,
-    price_per_hour=None,
-)
+PLACEMENT = placement(price_per_hour=None)
 
 
 def _deployments(spec: dict[str, Any], settings: RenderSettings = SETTINGS) -> dict[str, KubeObject]:
