@@ -178,8 +178,10 @@ def build_root(spec: dict[str, Any]) -> None:
     # The volumes' sources were hidden just now in the new root only: the old one still shows them.
     for item in volumes:
         bind(item["source"], root + item["path"], read_only=item["read_only"])
-    # A volume over /tmp or /home must not take away the programs of an installation that lies there.
-    _offer(root, [path for path in spec["host_paths"] if any(_below(item, [path]) for item in paths)], spec["hidden"])
+    # A volume over /tmp or /home must not take away the programs of an installation that lies there. What it holds at
+    # their places is what the mounts of an earlier start of the container left: empty folders.
+    under = [path for path in spec["host_paths"] if any(_below(item, [path]) for item in paths)]
+    _offer(root, under, spec["hidden"], over=True)
     working = os.path.realpath(spec["workdir"] or "/")
     if not os.path.isdir(root + working):
         os.makedirs(root + working, exist_ok=True)
@@ -189,10 +191,13 @@ def build_root(spec: dict[str, Any]) -> None:
     os.chdir(working)
 
 
-def _offer(root: str, host_paths: list[str], hidden: list[str]) -> None:
-    """The host's paths that programs need, read-only, where the new root does not show them; the hidden stay so."""
+def _offer(root: str, host_paths: list[str], hidden: list[str], *, over: bool = False) -> None:
+    """The host's paths that programs need, read-only, where the new root does not show them; the hidden stay so.
+
+    `over` lays them over what is there.
+    """
     for path in host_paths:
-        if os.path.exists(path) and not os.path.exists(root + path) and not _hidden(path, hidden):
+        if os.path.exists(path) and (over or not os.path.exists(root + path)) and not _hidden(path, hidden):
             bind(path, root + path, read_only=True)
     for path in hidden:
         for place in (root + path, root + HOST_VIEW + path):
