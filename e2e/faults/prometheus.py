@@ -12,6 +12,7 @@ import json
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ _BUCKET = re.compile(r'(vllm:\w+_bucket)\{[^}]*le=~"([^"]*)"')
 _NAMES = re.compile(r'__name__=~"([^"]*)"')
 _SUMS = "sum by (__name__, namespace, goodput_dev_model)"
 _SCRAPE_SECONDS = 0.25
+_SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 1155.0, 211.0
 Row = dict[str, Any]
@@ -42,6 +44,15 @@ class Traffic:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Requests counted so far and times of the last scrapes, by uid of a pod."""
+
+    at: float
+    counted: dict[str, float]
+    scraped_at: dict[str, float]
+
+
 @dataclass(slots=True)
 class FakePrometheus:
     """`async with` it; `url(scope)` is what the operator is given."""
@@ -53,6 +64,8 @@ class FakePrometheus:
     queries: int = 0
     _counted: dict[str, float] = field(default_factory=dict)
     _scraped_at: dict[str, float] = field(default_factory=dict)
+    _scrapes: deque[Scrape] = field(default_factory=lambda: deque(maxlen=_SCRAPES_KEPT))
+    """The last ones: all queries of a reading look at one instant, however busy the machine is between them."""
     _runner: web.AppRunner | None = None
     _scraping: asyncio.Task[None] | None = None
     _base: str = ""
@@ -97,6 +110,7 @@ class FakePrometheus:
             now = time.time()
             for namespace, traffic in self.traffic.items():
                 self._count(namespace, traffic.requests_per_second * (now - before), now)
+            self._scrapes.append(Scrape(now, dict(self._counted), dict(self._scraped_at)))
             before = now
 
     def _count(self, namespace: str, requests: float, now: float) -> None:
@@ -110,7 +124,8 @@ class FakePrometheus:
     async def _answer(self, request: web.Request) -> web.Response:
         self.queries += 1
         scope = request.match_info["scope"]
-        query = request.query.get("query") or str((await request.post()).get("query", ""))
+        asked = {**await request.post(), **request.query}
+        query = str(asked.get("query", ""))
         fault = self.faults.get(scope, "")
         if fault == "hang":
             await asyncio.sleep(3600)
@@ -119,10 +134,15 @@ class FakePrometheus:
         if query == promql.SERVER_TIME:
             now = time.time()
             return _json([now, str(now)])
-        rows = [] if fault == "empty" else list(self._rows(scope, query))
+        scrape = self._scrape_at(float(str(asked.get("time") or time.time())))
+        rows = [] if fault == "empty" or scrape is None else list(self._rows(scope, query, scrape))
         return _json(rows)
 
-    def _rows(self, scope: str, query: str) -> Iterator[Row]:
+    def _scrape_at(self, at: float) -> Scrape | None:
+        """The newest scrape that was over at an instant."""
+        return next((scrape for scrape in reversed(self._scrapes) if scrape.at <= at), None)
+
+    def _rows(self, scope: str, query: str, scrape: Scrape) -> Iterator[Row]:
         for namespace, traffic in self.traffic.items():
             if scope not in ("all", namespace):
                 continue
@@ -132,25 +152,31 @@ class FakePrometheus:
                 continue
             if traffic.fault == "absent":
                 continue
-            engines = self._known(namespace, "serve")
-            routers = self._known(namespace, "router")
-            yield from self._of(namespace, traffic, query, engines, routers)
-
-    def _known(self, namespace: str, pool: str) -> list[Seen]:
-        return [pod for pod in self.recorder.ready(namespace, pool) if pod.uid in self._scraped_at]
+            engines, routers = (
+                [pod for pod in self.recorder.ready(namespace, pool) if pod.uid in scrape.scraped_at]
+                for pool in ("serve", "router")
+            )
+            yield from self._of(namespace, traffic, query, engines, routers, scrape=scrape)
 
     def _of(
-        self, namespace: str, traffic: Traffic, query: str, engines: list[Seen], routers: list[Seen]
+        self,
+        namespace: str,
+        traffic: Traffic,
+        query: str,
+        engines: list[Seen],
+        routers: list[Seen],
+        *,
+        scrape: Scrape,
     ) -> Iterator[Row]:
         def count(pod: Seen) -> float:
-            return float("nan") if traffic.fault == "nan" else self._counted.get(pod.uid, 0.0)
+            return float("nan") if traffic.fault == "nan" else scrape.counted.get(pod.uid, 0.0)
 
         def where(pod: Seen) -> dict[str, str]:
             return {"namespace": namespace, "pod": pod.name}
 
         if query == promql.SCRAPES:
             for pod in engines + routers:
-                yield _row(where(pod), self._scraped_at[pod.uid])
+                yield _row(where(pod), scrape.scraped_at[pod.uid])
         elif query == promql.REQUEST_SECONDS_P95:
             yield _row({"namespace": namespace, "goodput_dev_model": MODEL}, 1.0)
         elif "_bucket{" in query:
