@@ -127,9 +127,8 @@ async def test_a_change_that_never_came_about_is_not_told(bench: Any) -> None:
     assert bench.status()["lastDecision"]["to"] != 3
 
 
-async def test_a_change_decided_while_an_older_task_ran_is_told(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status write of an earlier pass hangs while 1 -> 3 is decided: it happens after that, and is told."""
-    await served(bench)
+def hang_status_writes(bench: Any, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Writes of status hang until the event is set, and passes hardly wait for them."""
     monkeypatch.setattr(loop_module, "WRITES_SECONDS", 0.02)
     hanging = asyncio.Event()
     original = bench.api.apply
@@ -141,6 +140,13 @@ async def test_a_change_decided_while_an_older_task_ran_is_told(bench: Any, monk
         return answer
 
     bench.api.apply = apply
+    return hanging
+
+
+async def test_a_change_decided_while_an_older_task_ran_is_told(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status write of an earlier pass hangs while 1 -> 3 is decided: it happens after that, and is told."""
+    await served(bench)
+    hanging = hang_status_writes(bench, monkeypatch)
     bench.law.wanted["llama"] = 2
     await bench.operator.loop.run_once()
     bench.now += 10
@@ -179,17 +185,7 @@ async def test_advice_is_written_although_the_first_write_failed(bench: Any) -> 
 async def test_advice_that_came_during_a_slow_write_is_written(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was advised while another status was on its way is not taken for written."""
     await served(bench)
-    monkeypatch.setattr(loop_module, "WRITES_SECONDS", 0.02)
-    hanging = asyncio.Event()
-    original = bench.api.apply
-
-    async def apply(manifest: dict[str, Any], resource: Resource, *, subresource: str = "") -> dict[str, Any]:
-        if subresource and not hanging.is_set():
-            await hanging.wait()
-        answer: dict[str, Any] = await original(manifest, resource, subresource=subresource)
-        return answer
-
-    bench.api.apply = apply
+    hanging = hang_status_writes(bench, monkeypatch)
     bench.law.advises = True
     for wanted in (3, 4):
         bench.law.wanted["llama"] = wanted
