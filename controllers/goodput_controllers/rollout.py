@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide import Policy, bounds
+from goodput.decide.count import is_unschedulable
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
@@ -101,7 +102,7 @@ class Rollouts:
     def _look_at(self, view: ModelView, plan: ModelPlan, now: float) -> None:
         key = view.intent.key
         new = [pod for pod in view.pool.pods if pod.revision == view.pool.revision]
-        unplaced = [pod for pod in new if pod.state is PodState.PENDING and "nschedulable" in pod.trouble]
+        unplaced = [pod for pod in new if is_unschedulable(pod)]
         self._problems.pop(key, None)
         if unplaced and plan.pool is not None:
             if _rest_suffices(view, plan):
