@@ -38,6 +38,8 @@ async def test_missing_gpus_are_reported_by_number_and_not_retried_into_a_storm(
     await bench.person.edit(namespace, MODEL, scaling={"minReplicas": 5})
     await bench.says(namespace, "Placed", "False", "InsufficientGPUs", words="2 pods are Pending: 2 GPUs h100-sxm")
     await bench.says(namespace, "Ready", "True", "Serving")
+    # The end of a cap is told once, when the old load has left the laws' windows.
+    await bench.until(lambda: _uncapped(bench, namespace), f"{namespace}: the decision follows the low load")
 
     async def quiet() -> bool:
         return time.time() - float(operator.writes()[-1]["at"]) > 3.0
@@ -62,6 +64,11 @@ async def test_missing_gpus_are_reported_by_number_and_not_retried_into_a_storm(
 
 async def _clamp(bench: Bench, namespace: str) -> bool:
     return "GPU" in str(bench.model(namespace)["status"]["lastDecision"]["message"])
+
+
+async def _uncapped(bench: Bench, namespace: str) -> bool:
+    told = bench.model(namespace)["status"]["lastDecision"]
+    return bool(told["wanted"] <= told["to"])
 
 
 async def test_pods_that_start_slowly_are_not_asked_for_again(bench: Bench) -> None:
