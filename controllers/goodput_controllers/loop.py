@@ -97,7 +97,9 @@ class FleetLoop:
             next_tick = max(self._read_at + self.policy.tick_seconds, started + DEBOUNCE_SECONDS)
             await asyncio.sleep(max(DEBOUNCE_SECONDS, min(took / BUSY_SHARE - took, 2.0)))
             try:
-                await asyncio.wait_for(dirty.wait(), timeout=max(0.0, next_tick - time.monotonic()))
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+                async with asyncio.timeout(max(0.0, next_tick - time.monotonic())):
+                    await dirty.wait()
                 await asyncio.sleep(DEBOUNCE_SECONDS)
             except TimeoutError:
                 pass

@@ -223,7 +223,8 @@ class Operator:
             except KubeError as error:
                 log.warning("cannot read our own kinds: %s", error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.stop.wait(), CRD_RETRY_SECONDS)
+                async with asyncio.timeout(CRD_RETRY_SECONDS):
+                    await self.stop.wait()
 
     async def _relist_ours(self) -> None:
         """Compare with a fresh list now and then: an event that kopf never got, or a deletion that it missed."""

@@ -125,6 +125,23 @@ async def test_it_runs_by_itself_and_ends_cleanly(
     assert lease["spec"]["holderIdentity"] == ""
 
 
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_change_at_the_end_does_not_keep_it_running(bench: Any, steps: int) -> None:
+    """Cancelled at whichever instant between a change and its waking to it, the loop ends."""
+    loop = bench.operator.loop
+    loop.unsynced, loop._read_at = lambda: "not yet", time.monotonic()
+    bench.operator.world.dirty.clear()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(2.0 * loop_module.DEBOUNCE_SECONDS)
+    bench.operator.world.dirty.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=5.0)
+    assert done
+    assert running.cancelled()
+
+
 async def test_two_operators_write_as_one(
     new_bench: Callable[..., Any], make_model: Callable[..., dict[str, Any]]
 ) -> None:

@@ -124,9 +124,8 @@ class PrometheusTelemetry:
         self._running = self._executor.submit(self._read, tuple(wanted))
         try:
             # The thread gives up by itself soon after; its answer would be too old to use.
-            return await asyncio.wait_for(
-                asyncio.shield(asyncio.wrap_future(self._running)), timeout=self._deadline_seconds + 1.0
-            )
+            async with asyncio.timeout(self._deadline_seconds + 1.0):
+                return await asyncio.shield(asyncio.wrap_future(self._running))
         except TimeoutError:
             return Reading(error=f"Prometheus did not answer within {self._deadline_seconds:g} s")
         except TelemetryUnavailable as error:
