@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlparse
 
 import orjson
 import pytest
+from tests.podtables import row
 
 from goodput.adapters import promql
 from goodput.adapters.metric_names import Quantity
@@ -113,7 +114,8 @@ async def test_reads_the_fleet_at_one_instant(store: Store) -> None:
     model = reading.models[Key("a", "m")]
     assert model.problem == ""
     assert model.pool is not None
-    assert (model.pool.pods[0].scraped_at, model.pool.pods[0].ttft_within) == (990.0, 90.0)
+    seen = row(model.pool.counters)
+    assert (seen.scraped_at, seen.ttft_within) == (990.0, 90.0)
     assert model.pool.request_seconds_p95 is None
     times = {at for query, at in store.queries if query != promql.SERVER_TIME}
     assert times == {f"{1000.0 - SETTLE_SECONDS:.3f}"}
@@ -129,8 +131,9 @@ async def test_interpolates_where_the_threshold_is_no_edge(store: Store) -> None
     reading = await telemetry(store).read(wanted())
     pool = reading.models[Key("a", "m")].pool
     assert pool is not None
-    assert pool.pods[0].ttft_within == pytest.approx(50 + 50 * (0.25 / 0.75))
-    assert pool.pods[0].unsure == 50.0
+    seen = row(pool.counters)
+    assert seen.ttft_within == pytest.approx(50 + 50 * (0.25 / 0.75))
+    assert seen.unsure == 50.0
 
 
 async def test_series_without_our_labels_are_recognised(store: Store) -> None:

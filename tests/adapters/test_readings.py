@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from tests.podtables import row as seen
 
 from goodput.adapters.metric_names import Quantity
-from goodput.adapters.readings import interpolated, missing_edges, model_telemetry
+from goodput.adapters.readings import Scraped, interpolated, telemetry_of
 from goodput.adapters.tables import OfferedBook, RouterCounts, Tables
 from goodput.adapters.telemetry import Wanted
-from goodput.adapters.vectors import Decoder, Row
+from goodput.adapters.vectors import Decoder, Vector
 from goodput.domain.identity import Key
 from goodput.domain.intent import Objective
+from goodput.domain.observed import ModelTelemetry
 
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 KEY = Key("team", "llama")
 
 
 DECODER = Decoder()
+Row = dict[str, Any]
 
 
 def row(name: str, value: float | str, pod: str = "p1", **labels: str) -> Row:
-    metric = {"__name__": name, "namespace": "team", "pod": pod, **labels}
-    (found,) = DECODER.decode(json.dumps({"data": {"result": [{"metric": metric, "value": [0, str(value)]}]}}).encode())
-    assert isinstance(found, tuple)
+    return {"metric": {"__name__": name, "namespace": "team", "pod": pod, **labels}, "value": [0, str(value)]}
+
+
+def vector(*rows: Row) -> Vector:
+    found = DECODER.decode(json.dumps({"data": {"result": rows}}).encode())
+    assert isinstance(found, Vector)
     return found
 
 
 def scraped(at: float, *pods: str) -> Tables:
-    rows = [row("up", at, pod) for pod in pods]
     found = Tables(slots=DECODER.slots)
-    found.add_scrapes(rows)
+    found.add_scrapes(vector(*(row("up", at, pod) for pod in pods)))
     return found
 
 
@@ -39,26 +46,30 @@ def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[st
     return Wanted(key=KEY, objective=CHAT, pods=pods, serving=pods if serving is None else serving, routers=routers)
 
 
-def tables(*pods: str) -> Tables:
-    """Everything there, for these pods, scraped at 100."""
+def tables(*pods: str, but: Mapping[str, float | str | None] | None = None) -> Tables:
+    """Everything there, for these pods, scraped at 100; `but` gives other values by name, None for absent."""
     found = scraped(100.0, *pods)
-    rows = []
-    for pod in pods:
-        rows += [
-            row("vllm:time_to_first_token_seconds_count", 50, pod),
-            row("vllm:e2e_request_latency_seconds_count", 40, pod),
-            row("vllm:num_requests_running", 3, pod),
-            row("vllm:num_requests_waiting", 1, pod),
-            row("vllm:admission_rejections_total", 2, pod),
-        ]
-        found.add_buckets(
-            [
-                row("vllm:time_to_first_token_seconds_bucket", 45, pod, le="0.5"),
-                row("vllm:request_time_per_output_token_seconds_bucket", 39, pod, le="0.05"),
-            ]
-        )
-    found.add_engine(rows)
+    values: dict[str, float | str | None] = {
+        "vllm:time_to_first_token_seconds_count": 50,
+        "vllm:e2e_request_latency_seconds_count": 40,
+        "vllm:num_requests_running": 3,
+        "vllm:num_requests_waiting": 1,
+        "vllm:admission_rejections_total": 2,
+        **(but or {}),
+    }
+    edges: dict[str, tuple[float | str | None, str]] = {
+        "vllm:time_to_first_token_seconds_bucket": (45, "0.5"),
+        "vllm:request_time_per_output_token_seconds_bucket": (39, "0.05"),
+    }
+    found.add_engine(
+        vector(*(row(name, value, pod) for pod in pods for name, value in values.items() if value is not None))
+    )
+    found.add_buckets(vector(*(row(name, count, pod, le=le) for pod in pods for name, (count, le) in edges.items())))
     return found
+
+
+def model_telemetry(model: Wanted, found: Tables) -> ModelTelemetry:
+    return telemetry_of(Scraped([model], found), found)[model.key]
 
 
 def test_counters_of_a_pod() -> None:
@@ -66,7 +77,8 @@ def test_counters_of_a_pod() -> None:
     telemetry = model_telemetry(wanted("p1"), tables("p1"))
     assert telemetry.problem == ""
     assert telemetry.pool is not None
-    (pod,) = telemetry.pool.pods
+    assert telemetry.pool.counters.pods == ("p1",)
+    pod = seen(telemetry.pool.counters)
     assert (pod.scraped_at, pod.first_tokens, pod.ttft_within, pod.finished) == (100.0, 50.0, 45.0, 40.0)
     assert (pod.tpot_within, pod.e2e_within, pod.running, pod.waiting, pod.rejected) == (39.0, None, 3.0, 1.0, 2.0)
     assert pod.unsure == 0.0
@@ -74,11 +86,9 @@ def test_counters_of_a_pod() -> None:
 
 def test_absent_is_not_zero() -> None:
     """A metric that a serving pod does not export is None and named, never 0."""
-    found = tables("p1")
-    found.engine[Quantity.FINISHED][found.slots["team", "p1"]] = None
-    telemetry = model_telemetry(wanted("p1"), found)
+    telemetry = model_telemetry(wanted("p1"), tables("p1", but={"vllm:e2e_request_latency_seconds_count": None}))
     assert telemetry.pool is not None
-    assert telemetry.pool.pods[0].finished is None
+    assert seen(telemetry.pool.counters).finished is None
     assert "vllm:e2e_request_latency_seconds_count" in telemetry.problem
 
 
@@ -98,13 +108,29 @@ def test_nothing_at_all_with_and_without_series_of_foreign_labels() -> None:
     assert model_telemetry(wanted("p1"), found).unlabelled
 
 
-def test_not_a_number_stays_one() -> None:
-    """A NaN reaches the law as a NaN, which refuses it; it is never dropped to look like calm."""
-    found = tables("p1")
-    found.add_engine([row("vllm:num_requests_waiting", "NaN")])
+@pytest.mark.parametrize("bad", ["NaN", "+Inf", "-1"])
+@pytest.mark.parametrize("name", ["vllm:num_requests_waiting", "vllm:admission_rejections_total"])
+def test_what_is_no_count_is_told(name: str, bad: str) -> None:
+    """A NaN is never dropped to look like calm: the law hears of it, of this Model alone."""
+    found = tables("p1", but={name: bad})
     pool = model_telemetry(wanted("p1", serving=()), found).pool
     assert pool is not None
-    assert pool.pods[0].waiting != pool.pods[0].waiting
+    assert pool.fault.startswith(f"of pod p1, {name} is ")
+    other = model_telemetry(wanted("p2"), found).pool
+    assert other is None or not other.fault
+
+
+def test_buckets_and_times_that_are_no_counts_are_told() -> None:
+    """Wherever such a value is."""
+    found = tables("p1")
+    found.add_buckets(vector(row("vllm:time_to_first_token_seconds_bucket", "NaN", le="0.5")))
+    pool = model_telemetry(wanted("p1", serving=()), found).pool
+    assert pool is not None
+    assert "vllm:time_to_first_token_seconds_bucket is nan" in pool.fault
+    timeless = scraped(-5.0, "p1")
+    pool = model_telemetry(wanted("p1", serving=()), timeless).pool
+    assert pool is not None
+    assert "is -5.0" in pool.fault
 
 
 def test_of_two_names_of_one_quantity_the_newer_counts() -> None:
@@ -113,7 +139,7 @@ def test_of_two_names_of_one_quantity_the_newer_counts() -> None:
     old = row("vllm:prefix_cache_hits_total", 9, goodput_dev_model="llama")
     for rows in ([new, old], [old, new]):
         found = tables("p1")
-        found.add_pools(rows)
+        found.add_pools(vector(*rows))
         pool = model_telemetry(wanted("p1"), found).pool
         assert pool is not None
         assert pool.cached_prompt_tokens == 7.0
@@ -142,25 +168,27 @@ def test_requests_between_edges_are_counted_as_unsure() -> None:
     """An SLO between edges is served by interpolation, and how many may be on either side is told."""
     found = tables("p1")
     del found.within[Quantity.TTFT_WITHIN][0.5]
-    found.add_buckets([row("vllm:time_to_first_token_seconds_bucket", count, le=le) for le, count in EDGES.items()])
-    assert missing_edges([wanted("p1")], found) == {Quantity.TTFT_WITHIN: frozenset({0.5})}
+    buckets = [row("vllm:time_to_first_token_seconds_bucket", count, le=le) for le, count in EDGES.items()]
+    found.add_buckets(vector(*buckets))
+    assert Scraped([wanted("p1")], found).missing_edges(found) == {Quantity.TTFT_WITHIN: frozenset({0.5})}
     pool = model_telemetry(wanted("p1"), found).pool
     assert pool is not None
-    assert pool.pods[0].ttft_within == pytest.approx(44.0)
-    assert pool.pods[0].unsure == 8.0
+    pod = seen(pool.counters)
+    assert pod.ttft_within == pytest.approx(44.0)
+    assert pod.unsure == 8.0
 
 
 def test_the_router_counts_each_request_once() -> None:
     """Attempts and attempts without an engine, less retries; failures are refusals and exhausted retries."""
     found = scraped(99.0, "r1", "r2")
     found.add_routers(
-        [
+        vector(
             row("vllm_router_processed_requests_total", 33, "r1"),
             row("vllm_router_retries_total", 25, "r1"),
             row("vllm_router_request_errors_total", 8, "r1", error_type="no_available_workers"),
             row("vllm_router_request_errors_total", 2, "r1", error_type="non_retryable_error"),
             row("vllm_router_retries_exhausted_total", 4, "r1"),
-        ],
+        ),
         OfferedBook(),
     )
     router = model_telemetry(wanted("p1", routers=("r2", "r1", "r3")), found).router

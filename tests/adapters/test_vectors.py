@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from goodput.adapters.vectors import MAX_VECTORS, Decoder, Series
+from goodput.adapters.vectors import MAX_VECTORS, Decoder, Series, Vector
 
 
 def test_a_vector_gives_its_labels_and_values() -> None:
@@ -17,10 +20,7 @@ def test_a_vector_gives_its_labels_and_values() -> None:
         {"value":[1796043215,"+Inf"],"metric":{"le":"0.5","goodput_dev_model":"m"}}]},"warnings":["w"]}"""
     decoder = Decoder()
     for _ in range(2):
-        first, second = decoder.decode(content)
-        assert isinstance(first, tuple)
-        assert isinstance(second, tuple)
-        series, value = first
+        (series, value), second = pairs(decoder, content)
         assert (series.name, series.pod, series.model) == ("x", ("n", "p"), None)
         assert math.isnan(series.edge)
         assert math.isnan(value)
@@ -52,7 +52,7 @@ def test_series_that_are_gone_are_forgotten() -> None:
         for pod in range(10):
             name = f"p-{reading}-{pod}"
             row = f'{{"metric":{{"namespace":"n","pod":"{name}"}},"value":[1,"2"]}}'
-            ((series, value),) = decoder.decode(f'{{"data":{{"result":[{row}]}}}}'.encode())  # type: ignore[misc]
+            ((series, value),) = pairs(decoder, f'{{"data":{{"result":[{row}]}}}}'.encode())
             assert (series.pod, value) == (("n", name), 2.0)
         decoder.forget_gone()
         assert len(decoder._known) <= 20
@@ -73,7 +73,7 @@ def test_vectors_that_did_not_come_again_are_forgotten() -> None:
         for query in queries:
             decoder.decode(_vector(query, pods))
         decoder.forget_gone()
-        assert len(decoder._vectors) + len(decoder._used) == len(queries)
+        assert len(decoder._layouts) + len(decoder._used) == len(queries)
 
 
 def test_vectors_of_readings_that_broke_off_are_bounded() -> None:
@@ -81,14 +81,57 @@ def test_vectors_of_readings_that_broke_off_are_bounded() -> None:
     decoder = Decoder()
     for generation in range(200):
         decoder.decode(_vector("q", [f"p-{generation}", "p"]))
-    assert len(decoder._vectors) + len(decoder._used) <= MAX_VECTORS
+    assert len(decoder._layouts) + len(decoder._used) <= MAX_VECTORS
 
 
 def test_a_vector_like_the_last_one_is_not_looked_up_again() -> None:
-    """The list of its series is the one of last time, which is what makes large readings cheap."""
+    """The layout of its series is the one of last time, which is what makes large readings cheap."""
     decoder = Decoder()
-    texts = [b'{"pod":"a","namespace":"n"}', b'{"pod":"b","namespace":"n"}']
-    decoder._rows = len(texts)
-    first = decoder._series_of(list(texts))
+    content = _vector("q", ["a", "b"])
+    first = decoder.decode(content)
     decoder.forget_gone()
-    assert decoder._series_of(list(texts)) is first
+    again = decoder.decode(content)
+    assert isinstance(first, Vector)
+    assert isinstance(again, Vector)
+    assert again.layout is first.layout
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['"]},{"metric":', ',"value":[1,"', '"]}]}', "}{", "\n", '\\"', ",", "value"]
+)
+LABELS = st.dictionaries(st.sampled_from(["__name__", "namespace", "pod", "le", "value", "metric", "job"]), TEXT)
+VALUES = st.sampled_from(["0", "1.5", "17", "1e+06", "NaN", "+Inf", "-2"])
+
+
+@given(
+    rows=st.lists(st.tuples(LABELS, VALUES), max_size=6),
+    times=st.lists(st.sampled_from([1796043215, 1796043215.5]), min_size=6, max_size=6),
+    blanks=st.booleans(),
+    tail=st.sampled_from(["", ',"warnings":["w"]', ',"stats":{"metric":1}']),
+)
+def test_however_an_answer_is_written_the_same_is_read(
+    rows: list[tuple[dict[str, str], str]], times: list[float], blanks: bool, tail: str
+) -> None:
+    """Taken apart at the texts between labels and values, or decoded as JSON: whatever labels hold."""
+    rows = [({**labels, "le": "0.5"}, value) for labels, value in rows]
+    separators = (", ", ": ") if blanks else (",", ":")
+    result = [{"metric": labels, "value": [at, value]} for (labels, value), at in zip(rows, times, strict=False)]
+    body = json.dumps(
+        {"status": "success", "data": {"resultType": "vector", "result": result}},
+        separators=separators,
+        ensure_ascii=False,
+    )
+    decoder = Decoder()
+    content = (body[:-1] + tail + "}").encode()
+    for _ in range(2):
+        found = pairs(decoder, content)
+        assert [str(value) for _, value in found] == [str(float(value)) for _, value in rows]
+        assert [(each.name, each.namespace, each.pod[1] if each.pod else "", each.edge) for each, _ in found] == [
+            (labels.get("__name__", ""), labels.get("namespace", ""), labels.get("pod", ""), 0.5) for labels, _ in rows
+        ]
+
+
+def pairs(decoder: Decoder, content: bytes) -> list[tuple[Series, float]]:
+    found = decoder.decode(content)
+    assert isinstance(found, Vector)
+    return list(found)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
-from goodput.decide import Policy, decide, podcounts
+from goodput.decide import Policy, decide
+from goodput.domain import podtable
 from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent, Objective
-from goodput.domain.memory import LoopMemory, PodMark
+from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import (
     GpuSupply,
     ModelTelemetry,
     ModelView,
-    PodCounters,
     PodState,
     PodView,
     PoolTelemetry,
@@ -23,6 +25,7 @@ from goodput.domain.observed import (
     Snapshot,
 )
 from goodput.domain.plan import ModelPlan
+from goodput.domain.podtable import PodTable
 from goodput.perfmodel import architecture, built_in_gpu_types
 
 KEY = Key("default", "llama-8b")
@@ -96,32 +99,41 @@ def router(*names: str, created_at: float = START - 1000.0) -> PoolView:
     return PoolView(name="router", exists=True, spec_replicas=len(pods), revision="r1", pods=pods)
 
 
-def counters(name: str, at: float, **changes: Any) -> PodCounters:
+def counters(name: str, at: float, **changes: Any) -> dict[str, Any]:
     zeros = dict.fromkeys(
         ("first_tokens", "ttft_within", "finished", "tpot_within", "running", "waiting", "rejected"), 0.0
     )
-    return PodCounters(pod=name, scraped_at=at, **{**zeros, **changes})
+    return {"pod": name, "scraped_at": at, **zeros, **changes}
 
 
-_MARK = ("first", "ttft_ok", "finished", "tpot_ok", "e2e_ok", "rejected", "waiting", "running")
+_MARK = (*podtable.COUNTER_NAMES[1:], "carry_lower", "carry_upper", "carry_old", "carry_since", "aborted", "rate")
 
 
-def engine_mark(name: str, at: float, **values: float) -> PodMark:
+def engine_mark(name: str, at: float, **values: float) -> PodTable:
     """What the last look at an engine pod left in memory; 0 where nothing is said, and no end-to-end objective."""
-    named = {"e2e_ok": None, **values}
-    layout = {key.lower(): getattr(podcounts, key.upper()) for key in (*_MARK, "carry_upper", "unsure", "rate")}
-    assert named.keys() <= layout.keys()
-    filled: list[float | None] = [0.0] * podcounts.VALUES
-    for key, value in named.items():
-        filled[layout[key]] = value
-    return PodMark(pod=name, scraped_at=at, values=tuple(filled))
+    named = {"e2e_within": math.nan, **values}
+    assert named.keys() <= set(_MARK)
+    return PodTable((name,), np.array([[at, *(named.get(key, 0.0) for key in _MARK)]]))
 
 
-def telemetry(*pods: PodCounters, requests: float | None = 0.0, at: float | None = None, **sums: Any) -> ModelTelemetry:
+def marks(*each: PodTable) -> PodTable:
+    """Marks of several pods, sorted by name as they are given."""
+    return PodTable(tuple(pod for one in each for pod in one.pods), np.concatenate([one.values for one in each]))
+
+
+def telemetry(
+    *pods: dict[str, Any], requests: float | None = 0.0, at: float | None = None, **sums: Any
+) -> ModelTelemetry:
     """Engine counters and one router pod; `requests` None: the router has no series."""
-    when = at if at is not None else (pods[0].scraped_at if pods else START)
+    when = at if at is not None else (pods[0]["scraped_at"] if pods else START)
     routed = RouterTelemetry(requests=() if requests is None else (("router-0", when, requests),))
-    return ModelTelemetry(pool=PoolTelemetry(pods=pods, **sums), router=routed)
+    fault = "".join(
+        f"{name} of {pod['pod']} is {value}"
+        for pod in pods
+        for name, value in pod.items()
+        if isinstance(value, float) and not 0.0 <= value < math.inf
+    )
+    return ModelTelemetry(pool=PoolTelemetry(counters=podtable.counters(pods), fault=fault, **sums), router=routed)
 
 
 def view(pool_view: PoolView, metrics: ModelTelemetry | None, **changes: Any) -> ModelView:

@@ -6,15 +6,16 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.decide.builders import KEY, START, intent, router, snapshot
 
 from goodput.decide import Policy, decide
+from goodput.domain import podtable
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import (
     ModelTelemetry,
     ModelView,
-    PodCounters,
     PodState,
     PodView,
     PoolTelemetry,
@@ -61,7 +62,7 @@ class _Pod:
     done: list[Sequence] = field(default_factory=list)
     tokens: tuple[int, int] = (0, 0)
     itl: tuple[float, int] = (0.0, 0)
-    counted: PodCounters | None = None
+    counted: dict[str, Any] | None = None
     sums: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     rejected: int = 0
 
@@ -83,17 +84,17 @@ class _Pod:
             self.tokens = (self.tokens[0] + step.prefill_tokens, self.tokens[1] + len(step.emitted))
 
     def scrape(self, at: float) -> None:
-        self.counted = PodCounters(
-            pod=self.name,
-            scraped_at=START + at,
-            first_tokens=float(len(self.first)),
-            ttft_within=float(sum(1 for each in self.first if ttft(each) <= 0.5)),
-            finished=float(len(self.done)),
-            tpot_within=float(sum(1 for each in self.done if tpot(each) <= 0.05)),
-            running=float(self.engine.running),
-            waiting=float(self.engine.waiting),
-            rejected=float(self.rejected),
-        )
+        self.counted = {
+            "pod": self.name,
+            "scraped_at": START + at,
+            "first_tokens": float(len(self.first)),
+            "ttft_within": float(sum(1 for each in self.first if ttft(each) <= 0.5)),
+            "finished": float(len(self.done)),
+            "tpot_within": float(sum(1 for each in self.done if tpot(each) <= 0.05)),
+            "running": float(self.engine.running),
+            "waiting": float(self.engine.waiting),
+            "rejected": float(self.rejected),
+        }
         self.sums = (float(self.tokens[0]), float(self.tokens[1]), self.itl[0], float(self.itl[1]))
 
 
@@ -244,7 +245,7 @@ def _look(pods: list[_Pod], now: float, wanted: int, routed: tuple[float, float,
         router=router(created_at=START - 120.0),
         telemetry=ModelTelemetry(
             pool=PoolTelemetry(
-                pods=tuple(each.counted for each in counted if each.counted is not None),
+                counters=podtable.counters(each.counted for each in counted if each.counted is not None),
                 prompt_tokens=sum(each.sums[0] for each in counted),
                 cached_prompt_tokens=0.0,
                 generation_tokens=sum(each.sums[1] for each in counted),

@@ -4,11 +4,11 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import START, counters, engine_mark, one, pod, pool, telemetry, view
+from tests.decide.builders import START, counters, engine_mark, marks, one, pod, pool, telemetry, view
 from tests.decide.test_replicas import condition, missed, replicas, steady
 
 from goodput.decide.history import attainment, totals
-from goodput.decide.podcounts import delta
+from goodput.decide.telemetry import delta
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.intent import RoutingMode
@@ -131,8 +131,8 @@ def engines(scrapes: dict[str, tuple[float, float]], *pods: PodView, now: float,
 
 def alone(*names: str, at: float = START, age: float = 3600.0) -> LoopMemory:
     """Memory of engines that have served without a router; nothing is known of their load."""
-    marks = tuple(engine_mark(name, at) for name in names)
-    return LoopMemory(born_at=START - age, desired=len(names), objective=(0.5, 0.05, None), marks=marks)
+    seen = marks(*(engine_mark(name, at) for name in sorted(names)))
+    return LoopMemory(born_at=START - age, desired=len(names), objective=(0.5, 0.05, None), marks=seen)
 
 
 def test_engines_scraped_at_different_instants_add_up_to_their_demand():
@@ -190,7 +190,7 @@ def test_a_restart_is_no_time_in_which_nothing_came():
     """An engine that restarted and loaded its weights again for 300 s counts from when it serves."""
     now = START + 300.0
     again = pod("pod-0", ready_at=now - 10.0, restarts=1)
-    memory = replace(alone("pod-0"), marks=(engine_mark("pod-0", START, first=500.0, ttft_ok=500.0),))
+    memory = replace(alone("pod-0"), marks=engine_mark("pod-0", START, first_tokens=500.0, ttft_within=500.0))
     plan = engines({"pod-0": (now, 20.0)}, again, now=now, memory=memory)
     (sample,) = plan.memory.samples
     assert (sample.seconds, sample.offered) == (10.0, 20.0)
@@ -201,7 +201,6 @@ def test_a_restart_is_no_time_in_which_nothing_came():
     "where",
     [
         "engine",
-        "engine time",
         "prompt_tokens",
         "cached_prompt_tokens",
         "generation_tokens",
@@ -224,9 +223,7 @@ def test_one_value_that_is_no_count_holds_everything_and_is_told(where, bad):
     assert metrics.router is not None
     engines_seen, router_seen = metrics.pool, metrics.router
     if where == "engine":
-        engines_seen = replace(engines_seen, pods=(replace(engines_seen.pods[0], rejected=bad),))
-    elif where == "engine time":
-        engines_seen = replace(engines_seen, pods=(replace(engines_seen.pods[0], scraped_at=bad),))
+        engines_seen = replace(engines_seen, fault=f"of pod pod-0, the counter is {bad}")
     elif where.startswith("requests"):
         router_seen = replace(router_seen, requests=(("router-0", START + 15.0, bad),))
     elif where.startswith("errors"):

@@ -10,6 +10,7 @@ from tests.decide.builders import (
     counters,
     engine_mark,
     gpu,
+    marks,
     one,
     pod,
     pool,
@@ -20,10 +21,12 @@ from tests.decide.builders import (
 from tests.decide.test_replicas import condition, loaded, missed, replicas, steady
 
 from goodput.decide import Policy, decide
+from goodput.domain import podtable
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView
+from goodput.domain.podtable import PodTable
 from goodput.perfmodel import Lengths, Shape, architecture, capacity
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -71,8 +74,7 @@ def test_a_pod_that_misses_a_scrape_does_not_bring_all_its_tokens_back_at_once()
 def test_errors_that_replicas_do_not_heal_leave_the_trigger():
     """4 % errors of engines and 3 % late: within the SLO for what capacity explains, so nothing is added."""
     samples = tuple(
-        replace(
-            each,
+        each._replace(
             finished=0.96 * each.offered,
             ttft_misses=0.03 * each.offered,
             good_lower=0.93 * each.offered,
@@ -80,10 +82,10 @@ def test_errors_that_replicas_do_not_heal_leave_the_trigger():
         )
         for each in steady(30.0, 10).samples
     )
-    erring = tuple(replace(each, failed=0.04 * each.offered) for each in samples)
+    erring = tuple(each._replace(failed=0.04 * each.offered) for each in samples)
     plan = one(loaded(30.0, 10), steady(30.0, 10, samples=erring))
     assert plan.decision.rule is not Rule.CERTAIN_MISSES
-    refused = tuple(replace(each, rejected=0.04 * each.offered) for each in erring)
+    refused = tuple(each._replace(rejected=0.04 * each.offered) for each in erring)
     plan = one(loaded(30.0, 10), steady(30.0, 10, samples=refused))
     assert plan.decision.rule is Rule.CERTAIN_MISSES, "what engines refuse for lack of room is lack of capacity"
 
@@ -91,10 +93,10 @@ def test_errors_that_replicas_do_not_heal_leave_the_trigger():
 def test_many_errors_are_failing_not_replicas():
     """A tenth of the requests fail: told, and not acted on."""
     samples = tuple(
-        replace(each, finished=0.9 * each.offered, good_lower=0.9 * each.offered, good_upper=0.9 * each.offered)
+        each._replace(finished=0.9 * each.offered, good_lower=0.9 * each.offered, good_upper=0.9 * each.offered)
         for each in steady(3.0, 1).samples
     )
-    erring = tuple(replace(each, failed=0.1 * each.offered) for each in samples)
+    erring = tuple(each._replace(failed=0.1 * each.offered) for each in samples)
     plan = one(loaded(3.0, 1), steady(3.0, 1, samples=erring))
     assert replicas(plan) == 1
     assert condition(plan, ConditionType.SLO_MET)[1] is ConditionReason.FAILING
@@ -107,8 +109,10 @@ def test_one_waiting_request_of_an_idle_fleet_does_not_explain_its_misses():
     assert model.telemetry is not None
     assert model.telemetry.pool is not None
     for waiting, want in ((1.0, 1), (30.0, 2)):
-        pods = tuple(replace(each, waiting=waiting) for each in model.telemetry.pool.pods)
-        queued = replace(model.telemetry, pool=replace(model.telemetry.pool, pods=pods))
+        seen = model.telemetry.pool.counters
+        values = seen.values.copy()
+        values[:, podtable.WAITING] = waiting
+        queued = replace(model.telemetry, pool=replace(model.telemetry.pool, counters=PodTable(seen.pods, values)))
         assert replicas(one(replace(model, telemetry=queued), steady(0.4, 1, samples=samples))) == want
 
 
@@ -168,12 +172,12 @@ def test_misses_of_the_old_objective_do_not_act_on_the_new_one():
 
 def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_across_it():
     """Its mark counts against the old threshold: 30 requests end, anything between none and all of them was good."""
-    seen = engine_mark("pod-0", START, first=300.0, ttft_ok=300.0, finished=300.0, tpot_ok=300.0)
-    memory = steady(2.0, 1, marks=(seen,))
+    seen = engine_mark("pod-0", START, first_tokens=300.0, ttft_within=300.0, finished=300.0, tpot_within=300.0)
+    memory = steady(2.0, 1, marks=seen)
     strict = replace(CHAT, ttft_seconds=0.1)
     still = counters("pod-0", START, first_tokens=300.0, ttft_within=10.0, finished=300.0, tpot_within=300.0)
     plan = one(view(pool(pod("pod-0")), telemetry(still, requests=1000.0), objective=strict), memory, START + 10.0)
-    later = replace(still, scraped_at=START + 15.0, first_tokens=330.0, ttft_within=12.0, finished=330.0)
+    later = {**still, "scraped_at": START + 15.0, "first_tokens": 330.0, "ttft_within": 12.0, "finished": 330.0}
     model = view(pool(pod("pod-0")), telemetry(later, requests=1030.0), objective=strict)
     figures = one(model, plan.memory, START + 20.0).figures
     assert (figures.good_lower_delta, figures.good_upper_delta) == (0.0, 30.0)
@@ -181,9 +185,9 @@ def test_a_pod_without_a_new_scrape_when_the_objective_changes_is_not_compared_a
 
 def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_good():
     """It ran 10 of 20 requests and nobody saw its last seconds: the upper bound holds them, the lower one does not."""
-    before = {"first": 300.0, "ttft_ok": 300.0, "finished": 300.0, "tpot_ok": 300.0, "running": 10.0}
-    marks = tuple(engine_mark(name, START, **before) for name in ("pod-0", "pod-1"))
-    memory = steady(4.0, 2, marks=marks)
+    before = {"first_tokens": 300.0, "ttft_within": 300.0, "finished": 300.0, "tpot_within": 300.0, "running": 10.0}
+    seen_last = marks(*(engine_mark(name, START, **before) for name in ("pod-0", "pod-1")))
+    memory = steady(4.0, 2, marks=seen_last)
     seen = {"first_tokens": 330.0, "ttft_within": 330.0, "finished": 330.0, "tpot_within": 330.0, "running": 10.0}
     model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1060.0))
     figures = one(model, memory, START + 20.0).figures
@@ -193,13 +197,14 @@ def test_what_a_pod_served_between_its_last_scrape_and_its_crash_may_have_been_g
     # At a look without a new scrape nothing is forgotten: it is counted with the next one.
     still = view(pool(pod("pod-0")), telemetry(counters("pod-0", START, running=10.0), requests=1000.0, at=START))
     held = one(still, memory, START + 5.0)
-    assert {mark.pod for mark in held.memory.marks} == {"pod-0", "pod-1"}
+    assert held.memory.marks.pods == ("pod-0", "pod-1")
 
 
 def test_requests_between_two_edges_of_a_histogram_may_be_on_either_side():
     """A threshold that is no edge: long calm, then 20 of 30 requests fall between its neighbours."""
-    calm = engine_mark("pod-0", START, first=3000.0, ttft_ok=3000.0, finished=3000.0, tpot_ok=3000.0, unsure=10.0)
-    memory = steady(2.0, 1, marks=(calm,))
+    known = {"first_tokens": 3000.0, "ttft_within": 3000.0, "finished": 3000.0, "tpot_within": 3000.0}
+    calm = engine_mark("pod-0", START, **known, unsure=10.0)
+    memory = steady(2.0, 1, marks=calm)
     seen = {"first_tokens": 3030.0, "ttft_within": 3020.0, "finished": 3030.0, "tpot_within": 3030.0, "unsure": 30.0}
     model = view(pool(pod("pod-0")), telemetry(counters("pod-0", START + 15.0, **seen), requests=1030.0))
     figures = one(model, memory, START + 20.0).figures

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goodput.decide.goodput import NOTHING, Carry, Window, aged, bounds
+from goodput.decide.goodput import Carry, Window, aged, bounds
+
+NOTHING = Carry(0.0, 0.0, 0.0, 0.0)
 
 LONGEST = 5  # windows that a request of the plant takes at most
 
@@ -52,13 +54,13 @@ def test_misses_that_cluster_are_not_spread_over_good_windows():
 
 def test_a_late_request_that_was_aborted_is_charged_to_nobody_else():
     """It never finished: the upper bound keeps the finished ones."""
-    found = bounds(Window(5, 0, 0, 0, 0, 2), Carry(2.0, 2.0))
+    found = bounds(Window(5, 0, 0, 0, 0, 2), Carry(2.0, 2.0, 0.0, 0.0))
     assert found.upper == 5
 
 
 def test_misses_of_an_hour_ago_are_none_of_a_falling_load():
     """Ten late first tokens, an hour of calm at 20 in flight, then the load ends: its last requests are good."""
-    carry = bounds(window(10, late=10, flight=20), Carry(since=0.0)).carry
+    carry = bounds(window(10, late=10, flight=20), NOTHING).carry
     for index in range(1, 240):
         found = bounds(window(10, flight=20), aged(carry, 15.0 * index, 90.0))
         carry = found.carry

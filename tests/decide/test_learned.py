@@ -20,8 +20,7 @@ def test_what_is_believed_has_no_cliff_where_the_correction_crosses_one(lengths,
         prompt, output = lengths
         number = 1e5
         samples = tuple(
-            replace(
-                each,
+            each._replace(
                 prompt_tokens=number * prompt,
                 first_tokens=number,
                 generation_tokens=number * output,

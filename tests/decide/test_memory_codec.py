@@ -1,13 +1,17 @@
 """Memory <-> text: nothing is lost, damage is noticed, and it fits into a ConfigMap."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from goodput.decide.memory_codec import dumps, loads
-from goodput.domain.memory import LoopMemory, PodMark, Sample
+from goodput.domain import podtable
+from goodput.domain.memory import MARKED, LoopMemory, PodMark, Sample
+from goodput.domain.podtable import PodTable
 
 numbers = st.floats(0, 1e10, allow_nan=False)
 
@@ -17,7 +21,16 @@ def marks_of(values: int) -> st.SearchStrategy[PodMark]:
     return st.builds(PodMark, pod=st.text(max_size=20), scraped_at=numbers, values=counted)
 
 
-samples = st.builds(Sample, at=numbers, seconds=numbers, offered=numbers, finished=numbers, failed=numbers)
+def table_of(rows: dict[str, list[float]]) -> PodTable:
+    return PodTable(tuple(rows), np.array(list(rows.values()))) if rows else podtable.empty(MARKED)
+
+
+absent_or_number = st.just(math.nan) | numbers
+rows = st.tuples(numbers, st.lists(absent_or_number, min_size=MARKED - 1, max_size=MARKED - 1)).map(
+    lambda row: [row[0], *row[1]]
+)
+tables = st.dictionaries(st.text(max_size=20), rows, max_size=4).map(table_of)
+samples = st.tuples(*(numbers for _ in Sample._fields)).map(Sample._make)
 memories = st.builds(
     LoopMemory,
     born_at=numbers,
@@ -27,7 +40,7 @@ memories = st.builds(
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     samples=st.lists(samples, max_size=4).map(tuple),
-    marks=st.lists(marks_of(15), max_size=4).map(tuple),
+    marks=tables,
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
@@ -75,13 +88,11 @@ def test_a_large_memory_fits_into_a_config_map():
             )
             for k in range(180)
         ),
-        marks=tuple(
-            PodMark(
-                pod=f"llama-8b-serve-7d9c6b5f4-{k:05d}",
-                scraped_at=1.7e9 + k / 7,
-                values=(12345.0,) * 8 + (0.0,) * 6 + (1.2345,),
-            )
-            for k in range(500)
+        marks=table_of(
+            {
+                f"llama-8b-serve-7d9c6b5f4-{k:05d}": [1.7e9 + k / 7, *(12345.0,) * 8, *(0.0,) * 6, 1.2345]
+                for k in range(500)
+            }
         ),
     )
     assert len(dumps(memory)) < 100_000

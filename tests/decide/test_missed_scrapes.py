@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.decide.builders import START, counters, one, pod, pool, router, view
 from tests.decide.test_replicas import condition, replicas, steady
 
+from goodput.domain import podtable
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
@@ -18,7 +19,7 @@ def look(now: float, requests: dict[str, float], *, pods: int = 2, at: float | N
     names = [f"pod-{index}" for index in range(pods)]
     when = now if at is None else at
     metrics = ModelTelemetry(
-        pool=PoolTelemetry(pods=tuple(counters(name, now, running=1.0) for name in names)),
+        pool=PoolTelemetry(counters=podtable.counters(counters(name, now, running=1.0) for name in names)),
         router=RouterTelemetry(requests=tuple((name, when, count) for name, count in sorted(requests.items()))),
     )
     return view(pool(*(pod(name) for name in names)), metrics, router=ROUTERS)
@@ -84,6 +85,6 @@ def test_an_engine_that_misses_one_scrape_is_no_missing_metric():
         model = look(now, {"router-0": 9000.0 + 3.0 * late, "router-1": 9000.0 + 3.0 * late})
         assert model.telemetry is not None
         assert model.telemetry.pool is not None
-        only = replace(model.telemetry.pool, pods=model.telemetry.pool.pods[:1])
+        only = replace(model.telemetry.pool, counters=model.telemetry.pool.counters.take([0]))
         seen = one(replace(model, telemetry=replace(model.telemetry, pool=only)), plan.memory, now)
         assert condition(seen, ConditionType.METRICS_FRESH)[0] is status

@@ -41,8 +41,7 @@ def steady(rps: float, pods: int, seconds: float = 600.0, now: float = START, **
 def missed(samples: tuple[Sample, ...], share: float) -> tuple[Sample, ...]:
     """`samples` of which a share had a late first token and as many were slow: the same ones, or others."""
     return tuple(
-        replace(
-            each,
+        each._replace(
             ttft_misses=share * each.finished,
             tpot_misses=share * each.finished,
             good_lower=max(0.0, 1.0 - 2.0 * share) * each.finished,
@@ -174,7 +173,7 @@ def test_a_scale_down_that_was_taken_back_waits_longer_but_keeps_one_replica_onl
 def test_misses_of_a_load_that_has_gone_add_nothing():
     """The average still holds the load of a minute ago, the newest interval is nearly empty."""
     bad = missed(steady(2.5, 1).samples, 0.5)
-    gone = (*bad[:-1], replace(bad[-1], offered=2.0))
+    gone = (*bad[:-1], bad[-1]._replace(offered=2.0))
     for samples, want in ((bad, 2), (gone, 1)):
         assert replicas(one(loaded(2.5, 1), steady(2.5, 1, samples=samples))) == want
 
@@ -220,13 +219,11 @@ def test_missing_or_broken_metrics_hold_the_plan_and_say_so(fault, reason, load)
     elif fault == "no engines":
         metrics = telemetry(requests=1000.0, at=START)
     elif fault == "stale":
-        metrics = telemetry(
-            *(replace(each, scraped_at=START - 300.0) for each in fresh), requests=1.0, at=START - 300.0
-        )
+        metrics = telemetry(*({**each, "scraped_at": START - 300.0} for each in fresh), requests=1.0, at=START - 300.0)
     elif fault == "nan":
-        metrics = telemetry(replace(fresh[0], finished=float("nan")), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry({**fresh[0], "finished": float("nan")}, *fresh[1:], requests=1000.0, at=START)
     elif fault == "negative":
-        metrics = telemetry(replace(fresh[0], running=-1.0), *fresh[1:], requests=1000.0, at=START)
+        metrics = telemetry({**fresh[0], "running": -1.0}, *fresh[1:], requests=1000.0, at=START)
     elif fault == "unlabelled":
         metrics = replace(telemetry(requests=None), unlabelled=True)
     model = view(pool(*(pod(name) for name in names)), metrics)
@@ -362,7 +359,7 @@ def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
 
 def test_without_a_router_demand_is_a_named_lower_bound():
     """First tokens, growth of the queue and rejections stand in for arrivals."""
-    memory = steady(0.0, 1, samples=(), marks=(engine_mark("pod-0", START - 15.0),))
+    memory = steady(0.0, 1, samples=(), marks=engine_mark("pod-0", START - 15.0))
     busy = counters("pod-0", START, first_tokens=30.0, ttft_within=30.0, waiting=12.0, rejected=3.0)
     model = view(pool(pod("pod-0")), telemetry(busy, requests=None), routing=RoutingMode.NONE)
     plan = one(model, memory)

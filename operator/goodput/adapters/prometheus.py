@@ -19,10 +19,10 @@ from urllib3.util.retry import Retry
 
 from goodput.adapters import promql
 from goodput.adapters.metric_names import ENGINE_COUNTERS, Quantity
-from goodput.adapters.readings import missing_edges, model_telemetry, neighbours, thresholds
+from goodput.adapters.readings import Scraped, neighbours, telemetry_of, thresholds
 from goodput.adapters.tables import OfferedBook, Tables, finite_by_model
 from goodput.adapters.telemetry import Reading, Wanted
-from goodput.adapters.vectors import Decoder, Row
+from goodput.adapters.vectors import NOTHING, Decoder, Vector
 from goodput.domain.errors import TelemetryUnavailable
 
 DEADLINE_SECONDS = 8.0
@@ -141,13 +141,13 @@ class PrometheusTelemetry:
         started = time.perf_counter() - self._session.waited_seconds
         try:
             at = float(self._query(promql.SERVER_TIME, None, give_up_at)[1]) - SETTLE_SECONDS
-            tables = self._tables(wanted, at, give_up_at)
+            scraped, tables = self._tables(wanted, at, give_up_at)
             self._session.decoder.forget_gone()
         except (KeyError, TypeError, ValueError, IndexError) as error:
             # Never the repr: that of a UnicodeError is the whole text that could not be coded.
             told = self._settings.without_userinfo(f"{type(error).__name__}: {error}")
             raise TelemetryUnavailable(f"Prometheus answered what cannot be read: {told[:300]}") from error
-        models = {model.key: model_telemetry(model, tables) for model in wanted}
+        models = telemetry_of(scraped, tables)
         missing: tuple[str, ...] = ()
         if any(model.serving for model in wanted):
             missing = tuple(
@@ -156,9 +156,10 @@ class PrometheusTelemetry:
         parse_seconds = time.perf_counter() - self._session.waited_seconds - started
         return Reading(models=models, missing=missing, parse_seconds=parse_seconds)
 
-    def _tables(self, wanted: tuple[Wanted, ...], at: float, give_up_at: float) -> Tables:
-        def ask(query: str) -> Sequence[Row]:
-            return self._query(query, at, give_up_at) if query else ()
+    def _tables(self, wanted: tuple[Wanted, ...], at: float, give_up_at: float) -> tuple[Scraped, Tables]:
+        def ask(query: str) -> Vector:
+            found: Vector = self._query(query, at, give_up_at) if query else NOTHING
+            return found
 
         scrapes = ask(promql.SCRAPES)
         tables = Tables(slots=self._session.decoder.slots)
@@ -169,22 +170,22 @@ class PrometheusTelemetry:
             for quantity, bound in thresholds(model.objective).items():
                 edges.setdefault(quantity, set()).add(bound)
         tables.add_buckets(ask(promql.buckets({q: frozenset(bounds) for q, bounds in edges.items()})))
-        if tables.scraped:
-            self._add_neighbours(wanted, tables, ask)
+        scraped = Scraped(wanted, tables)
+        self._add_neighbours(scraped, tables, ask)
         tables.add_pools(ask(promql.POOLS))
         tables.add_routers(ask(promql.ROUTERS), self._offered)
         self._add_p95(tables, ask)
         if any(model.serving and not self._seen(model, tables) for model in wanted):
             rows = ask(promql.UNLABELLED)
             tables.unlabelled_namespaces = frozenset(series.namespace for series, _ in rows)
-        return tables
+        return scraped, tables
 
     @staticmethod
     def _seen(model: Wanted, tables: Tables) -> bool:
         return any(tables.slot((model.key.namespace, pod)) is not None for pod in model.pods)
 
-    def _add_neighbours(self, wanted: tuple[Wanted, ...], tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
-        missing = missing_edges(wanted, tables)
+    def _add_neighbours(self, scraped: Scraped, tables: Tables, ask: Callable[[str], Vector]) -> None:
+        missing = scraped.missing_edges(tables)
         if not missing:
             return
         if self._monotonic() - self._edges_at > EDGES_EVERY_SECONDS or missing.keys() - self._edges.keys():
@@ -195,7 +196,7 @@ class PrometheusTelemetry:
         near = {quantity: neighbours(bounds, self._edges[quantity]) for quantity, bounds in missing.items()}
         tables.add_buckets(ask(promql.buckets(near)))
 
-    def _add_p95(self, tables: Tables, ask: Callable[[str], Sequence[Row]]) -> None:
+    def _add_p95(self, tables: Tables, ask: Callable[[str], Vector]) -> None:
         if self._monotonic() - self._p95_at > P95_EVERY_SECONDS:
             self._p95 = finite_by_model(ask(promql.REQUEST_SECONDS_P95))
             self._p95_at = self._monotonic() if self._p95 else float("-inf")

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 
-from msgspec import structs
+import numpy as np
 
 from goodput.adapters.metric_names import ENGINE_BUCKETS, ENGINE_COUNTERS, Quantity
-from goodput.adapters.tables import Column, Tables
+from goodput.adapters.tables import Tables
 from goodput.adapters.telemetry import Wanted
+from goodput.domain import podtable as pt
+from goodput.domain.identity import Key
 from goodput.domain.intent import Objective
-from goodput.domain.observed import ModelTelemetry, PodCounters, PoolTelemetry, RouterTelemetry
+from goodput.domain.observed import ModelTelemetry, PoolTelemetry, RouterTelemetry
+from goodput.domain.podtable import Column, PodTable
 
-# Field of PodCounters of each bounded quantity.
+# Column of each bounded quantity.
 WITHIN = {
-    Quantity.TTFT_WITHIN: "ttft_within",
-    Quantity.TPOT_WITHIN: "tpot_within",
-    Quantity.E2E_WITHIN: "e2e_within",
+    Quantity.TTFT_WITHIN: pt.TTFT_WITHIN,
+    Quantity.TPOT_WITHIN: pt.TPOT_WITHIN,
+    Quantity.E2E_WITHIN: pt.E2E_WITHIN,
+}
+_COLUMNS = {
+    Quantity.FIRST_TOKENS: pt.FIRST_TOKENS,
+    Quantity.FINISHED: pt.FINISHED,
+    Quantity.RUNNING: pt.RUNNING,
+    Quantity.WAITING: pt.WAITING,
+    Quantity.REJECTED: pt.REJECTED,
 }
 # What every engine must export, with or without an objective.
-_NEEDED = (
-    ("first_tokens", ENGINE_COUNTERS[Quantity.FIRST_TOKENS]),
-    ("finished", ENGINE_COUNTERS[Quantity.FINISHED]),
-    ("waiting", ENGINE_COUNTERS[Quantity.WAITING]),
-)
+_NEEDED = (Quantity.FIRST_TOKENS, Quantity.FINISHED, Quantity.WAITING)
 
 
 def thresholds(objective: Objective | None) -> dict[Quantity, float]:
@@ -40,17 +45,81 @@ def thresholds(objective: Objective | None) -> dict[Quantity, float]:
     return {quantity: bound for quantity, bound in bounds.items() if bound is not None}
 
 
-def missing_edges(wanted: Sequence[Wanted], tables: Tables) -> dict[Quantity, frozenset[float]]:
-    """Thresholds that some scraped pod does not export as an edge."""
-    missing: dict[Quantity, set[float]] = {}
-    for model in wanted:
-        namespace = model.key.namespace
-        slots = [slot for pod in model.pods if (slot := tables.slot((namespace, pod))) is not None]
-        for quantity, bound in thresholds(model.objective).items():
-            column = tables.within.get(quantity, {}).get(bound)
-            if slots and (column is None or None in [column[slot] for slot in slots]):
-                missing.setdefault(quantity, set()).add(bound)
-    return {quantity: frozenset(bounds) for quantity, bounds in missing.items()}
+class Scraped:
+    """The engine pods of all Models that were scraped, in the order of their Models, and what bounds each."""
+
+    def __init__(self, wanted: Sequence[Wanted], tables: Tables) -> None:
+        names = tables.slots
+        slots = np.array(
+            [names.get((model.key.namespace, pod), -1) for model in wanted for pod in model.pods], dtype=np.intp
+        )
+        size = len(tables.scraped)
+        there = (slots >= 0) & (slots < size)
+        there[there] = ~np.isnan(tables.scraped[slots[there]])
+        sizes = np.array([len(model.pods) for model in wanted], dtype=np.intp)
+        ends = np.cumsum(sizes)
+        counts = np.concatenate(([0], np.cumsum(there)))
+        self.wanted = wanted
+        self.there = there
+        self.slots = slots[there]
+        # Rows of each Model among all that were scraped, and among all that are wanted.
+        self.starts, self.ends = counts[ends - sizes], counts[ends]
+        self.begins = (ends - sizes).tolist()
+        whose = np.repeat(np.arange(len(wanted)), sizes)[there]
+        bounds = [thresholds(model.objective) for model in wanted]
+        self.bounds = {
+            quantity: np.array([each.get(quantity, np.nan) for each in bounds], dtype=np.float64)[whose]
+            for quantity in WITHIN
+        }
+
+    def within(self, quantity: Quantity, tables: Tables) -> Column:
+        """Requests within the bound of each pod's Model; NaN without a bound, or where the pod has no such edge."""
+        bounds = self.bounds[quantity]
+        found = np.full(len(bounds), np.nan)
+        for edge, column in tables.within.get(quantity, {}).items():
+            rows = np.flatnonzero(bounds == edge)
+            found[rows] = column[self.slots[rows]]
+        return found
+
+    def missing_edges(self, tables: Tables) -> dict[Quantity, frozenset[float]]:
+        """Thresholds that some scraped pod does not export as an edge."""
+        missing = {}
+        for quantity, bounds in self.bounds.items():
+            lacking = np.isnan(self.within(quantity, tables)) & ~np.isnan(bounds)
+            if lacking.any():
+                missing[quantity] = frozenset(np.unique(bounds[lacking]).tolist())
+        return missing
+
+    def counters(self, tables: Tables) -> list[PodTable]:
+        """The counters of each Model's pods."""
+        values = np.full((len(self.slots), pt.COUNTERS), np.nan)
+        values[:, pt.SCRAPED_AT] = tables.scraped[self.slots]
+        values[:, pt.UNSURE] = 0.0
+        for quantity, column in _COLUMNS.items():
+            if quantity in tables.engine:
+                values[:, column] = tables.engine[quantity][self.slots]
+        for quantity, column in WITHIN.items():
+            values[:, column] = self.within(quantity, tables)
+            for row in np.flatnonzero(np.isnan(values[:, column]) & ~np.isnan(self.bounds[quantity])):
+                self._between_edges(values[row], quantity, int(row), tables)
+        found = []
+        for model, start, end, begin in zip(
+            self.wanted, self.starts.tolist(), self.ends.tolist(), self.begins, strict=True
+        ):
+            pods = model.pods
+            if end - start < len(pods):
+                pods = tuple([pod for at, pod in enumerate(pods, begin) if self.there[at]])
+            found.append(PodTable(pods, values[start:end]))
+        return found
+
+    def _between_edges(self, values: Column, quantity: Quantity, row: int, tables: Tables) -> None:
+        """Interpolate what lies within the bound of one pod that exports other edges."""
+        total = float(values[pt.FIRST_TOKENS if quantity is Quantity.TTFT_WITHIN else pt.FINISHED])
+        edges = tables.edges_of(quantity, int(self.slots[row]))
+        found = interpolated(edges, float(self.bounds[quantity][row]), None if math.isnan(total) else total)
+        if found is not None:
+            values[WITHIN[quantity]] = found[0]
+            values[pt.UNSURE] += found[1]
 
 
 def neighbours(bounds: frozenset[float], known: Iterable[float], each_side: int = 3) -> frozenset[float]:
@@ -83,73 +152,39 @@ def interpolated(edges: Mapping[float, float], bound: float, total: float | None
     return low + share * (edges[above] - low), max(0.0, edges[above] - low)
 
 
-def model_telemetry(wanted: Wanted, tables: Tables) -> ModelTelemetry:
+def telemetry_of(scraped: Scraped, tables: Tables) -> dict[Key, ModelTelemetry]:
+    """Telemetry of each Model."""
+    return {
+        model.key: _model_telemetry(model, counters, tables)
+        for model, counters in zip(scraped.wanted, scraped.counters(tables), strict=True)
+    }
+
+
+def _model_telemetry(wanted: Wanted, counters: PodTable, tables: Tables) -> ModelTelemetry:
     """Telemetry of one Model; `problem` names what should be there and is not."""
-    counters = _counters(wanted, tables)
-    unlabelled = not counters and bool(tables.unlabelled_namespaces & {wanted.key.namespace, ""})
+    unlabelled = not len(counters) and bool(tables.unlabelled_namespaces & {wanted.key.namespace, ""})
     return ModelTelemetry(
-        pool=_pool(wanted, tables, counters) if counters else None,
+        pool=_pool(wanted, tables, counters) if len(counters) else None,
         router=_router(wanted, tables) if wanted.routers else None,
         problem=_problem(wanted, counters),
         unlabelled=unlabelled,
     )
 
 
-def _counters(wanted: Wanted, tables: Tables) -> tuple[PodCounters, ...]:
-    """Counters of the engine pods that were scraped."""
-    namespace, engine, scraped = wanted.key.namespace, tables.engine, tables.scraped
-    nothing: Column = [None] * len(scraped) if scraped else []
-    first_tokens = engine.get(Quantity.FIRST_TOKENS, nothing)
-    finished = engine.get(Quantity.FINISHED, nothing)
-    running = engine.get(Quantity.RUNNING, nothing)
-    waiting = engine.get(Quantity.WAITING, nothing)
-    rejected = engine.get(Quantity.REJECTED, nothing)
-    bounds = thresholds(wanted.objective)
-    ttft, tpot, e2e = (
-        tables.within.get(quantity, {}).get(bounds.get(quantity, math.nan), nothing) for quantity in WITHIN
-    )
-    found: list[PodCounters] = []
-    slots, size = tables.slots, len(scraped)
-    for name in wanted.pods:
-        slot = slots.get((namespace, name), size)
-        scraped_at = scraped[slot] if slot < size else None
-        if scraped_at is None:
-            continue
-        counters = PodCounters(
-            pod=name,
-            scraped_at=scraped_at,
-            first_tokens=first_tokens[slot],
-            ttft_within=ttft[slot],
-            finished=finished[slot],
-            tpot_within=tpot[slot],
-            e2e_within=e2e[slot],
-            running=running[slot],
-            waiting=waiting[slot],
-            rejected=rejected[slot],
-        )
-        for quantity, bound in bounds.items():
-            if getattr(counters, WITHIN[quantity]) is None:
-                counters = _between_edges(counters, quantity, bound, tables.edges_of(quantity, slot))
-        found.append(counters)
-    return tuple(found)
+def _fault(wanted: Wanted, tables: Tables) -> str:
+    """Which counter of which pod is no count."""
+    for pod in wanted.pods:
+        slot = tables.slot((wanted.key.namespace, pod))
+        if slot in tables.faults:
+            return f"of pod {pod}, {tables.faults[slot]}: counts are finite, and never negative"
+    return ""
 
 
-def _between_edges(
-    counters: PodCounters, quantity: Quantity, bound: float, edges: Mapping[float, float]
-) -> PodCounters:
-    """`counters` with what lies within `bound` interpolated, where the pod exports other edges."""
-    total = counters.first_tokens if quantity is Quantity.TTFT_WITHIN else counters.finished
-    found = interpolated(edges, bound, total)
-    if found is None:
-        return counters
-    within, unsure = found
-    return structs.replace(counters, **{WITHIN[quantity]: within, "unsure": counters.unsure + unsure})
-
-
-def _pool(wanted: Wanted, tables: Tables, pods: tuple[PodCounters, ...]) -> PoolTelemetry:
+def _pool(wanted: Wanted, tables: Tables, counters: PodTable) -> PoolTelemetry:
     sums = {quantity: table.get((wanted.key.namespace, wanted.key.name)) for quantity, table in tables.pools.items()}
     return PoolTelemetry(
-        pods=pods,
+        counters=counters,
+        fault=_fault(wanted, tables) if tables.faults else "",
         prompt_tokens=sums.get(Quantity.PROMPT_TOKENS),
         cached_prompt_tokens=sums.get(Quantity.CACHED_PROMPT_TOKENS),
         generation_tokens=sums.get(Quantity.GENERATION_TOKENS),
@@ -176,19 +211,21 @@ def _router(wanted: Wanted, tables: Tables) -> RouterTelemetry | None:
     return RouterTelemetry(requests=tuple(requests), errors=tuple(errors)) if requests else None
 
 
-def _problem(wanted: Wanted, counters: Sequence[PodCounters]) -> str:
+def _problem(wanted: Wanted, counters: PodTable) -> str:
     if not wanted.serving:
         return ""
-    seen = {counter.pod: counter for counter in counters}
+    bounded = thresholds(wanted.objective)
+    columns = [*(_COLUMNS[quantity] for quantity in _NEEDED), *(WITHIN[quantity] for quantity in bounded)]
+    lacking = np.isnan(counters.values[:, columns])
+    if len(counters) == len(wanted.pods) and not lacking.any():
+        return ""
+    seen = counters.index()
     unseen = [pod for pod in wanted.serving if pod not in seen]
     if unseen:
         return f"Prometheus has no scrape of {len(unseen)} of {len(wanted.serving)} ready pods, such as {unseen[0]}"
-    bounded = [(WITHIN[quantity], ENGINE_BUCKETS[quantity]) for quantity in thresholds(wanted.objective)]
-    needed = (*_NEEDED, *bounded)
-    values = attrgetter(*(attribute for attribute, _ in needed))
+    names = [*(ENGINE_COUNTERS[quantity] for quantity in _NEEDED), *(ENGINE_BUCKETS[quantity] for quantity in bounded)]
     for pod in wanted.serving:
-        found = values(seen[pod])
-        if None in found:
-            _, names = needed[found.index(None)]
-            return f"pod {pod} exports no {names.alternatives[0]}"
+        for name, absent in zip(names, lacking[seen[pod]], strict=True):
+            if absent:
+                return f"pod {pod} exports no {name.alternatives[0]}"
     return ""

@@ -1,10 +1,12 @@
-"""All vectors of one reading, indexed by pod or Model. Pure; absent stays absent."""
+"""All vectors of one reading, by pod or Model. Pure; absent stays absent."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from goodput.adapters.metric_names import (
     ENGINE_BUCKETS,
@@ -15,12 +17,11 @@ from goodput.adapters.metric_names import (
     ROUTER_REFUSED,
     Quantity,
 )
-from goodput.adapters.vectors import Name, Row, Slots
+from goodput.adapters.vectors import Name, Series, Slots, Vector
+from goodput.domain.podtable import Column
 
 # (namespace, name of a pod or Model) -> value
 Values = dict[Name, float]
-# A value for each pod, by its slot; None where it has none.
-Column = list[float | None]
 
 
 @dataclass(slots=True)
@@ -66,84 +67,81 @@ class OfferedBook:
         return offered
 
 
-@dataclass(slots=True)
 class Tables:
-    """All vectors of one reading, indexed. A NaN stays one: whoever reads it must say so."""
+    """All vectors of one reading, indexed. What is absent is NaN; what is no count is told in `faults`."""
 
-    slots: Slots = field(default_factory=dict)
-    # When each pod was scraped last; a pod that was not is in no other column either.
-    scraped: Column = field(default_factory=list)
-    # Counters and gauges that some pod exports.
-    engine: dict[Quantity, Column] = field(default_factory=dict)
-    # Cumulative counts at bucket edges (seconds).
-    within: dict[Quantity, dict[float, Column]] = field(default_factory=dict)
-    pools: dict[Quantity, Values] = field(default_factory=dict)
-    routers: dict[Name, RouterCounts] = field(default_factory=dict)
-    offered: Values = field(default_factory=dict)
-    p95: Values = field(default_factory=dict)
-    unlabelled_namespaces: frozenset[str] = frozenset()
+    def __init__(self, slots: Slots | None = None) -> None:
+        self.slots = slots if slots is not None else {}
+        # When each pod was scraped last, by its slot; a pod that was not is in no other column either.
+        self.scraped: Column = np.empty(0)
+        # Counters and gauges that some pod exports.
+        self.engine: dict[Quantity, Column] = {}
+        # Cumulative counts at bucket edges (seconds).
+        self.within: dict[Quantity, dict[float, Column]] = {}
+        self.faults: dict[int, str] = {}  # by slot
+        self.pools: dict[Quantity, Values] = {}
+        self.routers: dict[Name, RouterCounts] = {}
+        self.offered: Values = {}
+        self.p95: Values = {}
+        self.unlabelled_namespaces: frozenset[str] = frozenset()
 
     def slot(self, pod: Name) -> int | None:
         """Where a pod that was scraped is in every column."""
         slot = self.slots.get(pod)
-        return None if slot is None or slot >= len(self.scraped) or self.scraped[slot] is None else slot
+        return None if slot is None or slot >= len(self.scraped) or np.isnan(self.scraped[slot]) else slot
 
     def scraped_at(self, pod: Name) -> float | None:
         """When a pod was scraped (Unix seconds)."""
         slot = self.slot(pod)
-        return None if slot is None else self.scraped[slot]
+        return None if slot is None else float(self.scraped[slot])
 
-    def add_scrapes(self, rows: Sequence[Row]) -> None:
+    def add_scrapes(self, vector: Vector) -> None:
         """Timestamps of scrapes: the first vector, which says what there is."""
-        self.scraped = [None] * len(self.slots)
-        for series, value in rows:
-            if series.slot >= 0:
-                self.scraped[series.slot] = value
+        self.scraped = np.full(len(self.slots), np.nan)
+        for key in vector.layout.groups:
+            self._fill(self.scraped, vector, key)
 
-    def add_engine(self, rows: Iterable[Row]) -> None:
+    def add_engine(self, vector: Vector) -> None:
         """Counters and gauges of engine pods; where one exports several names of a quantity, the newest counts."""
-        size = len(self.scraped)
-        by_name: dict[str, Column] = {}
-        for series, value in rows:
-            column = by_name.get(series.name)
-            if column is None:
-                column = by_name[series.name] = [None] * size
-            if 0 <= series.slot < size:
-                column[series.slot] = value
         for quantity, names in ENGINE_COUNTERS.items():
-            found = [by_name[name] for name in names.alternatives if name in by_name]
-            if len(found) == 1:
-                self.engine[quantity] = found[0]
-            elif found:
-                self.engine[quantity] = [
-                    next((value for value in values if value is not None), None) for values in zip(*found, strict=True)
-                ]
+            column = None
+            for name in reversed(names.alternatives):
+                if (name, None) in vector.layout.groups:
+                    column = np.full(len(self.scraped), np.nan) if column is None else column
+                    self._fill(column, vector, (name, None))
+            if column is not None:
+                self.engine[quantity] = column
 
-    def add_buckets(self, rows: Iterable[Row]) -> None:
+    def add_buckets(self, vector: Vector) -> None:
         """Cumulative counts at bucket edges."""
-        size = len(self.scraped)
-        tables = {
-            name: self.within.setdefault(quantity, {})
-            for quantity, names in ENGINE_BUCKETS.items()
-            for name in names.alternatives
-        }
-        for series, count in rows:
-            edges = tables.get(series.name)
-            if edges is None or not 0 <= series.slot < size:
-                continue
-            column = edges.get(series.edge)
-            if column is None:
-                if math.isnan(series.edge):
-                    continue
-                column = edges[series.edge] = [None] * size
-            column[series.slot] = count
+        quantities = {name: quantity for quantity, names in ENGINE_BUCKETS.items() for name in names.alternatives}
+        for name, edge in vector.layout.groups:
+            if edge is not None and name in quantities:
+                edges = self.within.setdefault(quantities[name], {})
+                if edge not in edges:
+                    edges[edge] = np.full(len(self.scraped), np.nan)
+                self._fill(edges[edge], vector, (name, edge))
+
+    def _fill(self, column: Column, vector: Vector, key: tuple[str, float | None]) -> None:
+        """Lay the rows of one name (and edge) into a column; say which are no counts."""
+        rows, slots = vector.layout.groups[key]
+        values = vector.values[rows]
+        if len(slots) and slots.max() >= len(column):
+            # A pod that appeared after the vector of scrapes.
+            there = slots < len(column)
+            values, slots = values[there], slots[there]
+        column[slots] = values
+        if not (len(values) == 0 or (values.min() >= 0.0 and values.max() < np.inf)):
+            for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+                if not 0.0 <= value < np.inf:
+                    self.faults.setdefault(slot, f"{key[0] or 'the time of the last scrape'} is {value}")
 
     def edges_of(self, quantity: Quantity, slot: int) -> dict[float, float]:
         """Cumulative counts of one pod by edge, in seconds."""
-        found = {edge: column[slot] for edge, column in self.within.get(quantity, {}).items()}
-        return {edge: count for edge, count in found.items() if count is not None}
+        found = {edge: float(column[slot]) for edge, column in self.within.get(quantity, {}).items()}
+        return {edge: count for edge, count in found.items() if not math.isnan(count)}
 
-    def add_pools(self, rows: Iterable[Row]) -> None:
+    def add_pools(self, rows: Iterable[tuple[Series, float]]) -> None:
         """Sums over the pods of each Model."""
         by_name: dict[str, Values] = {}
         for series, value in rows:
@@ -155,7 +153,7 @@ class Tables:
                 found.update(by_name.get(name, {}))
             self.pools[quantity] = found
 
-    def add_routers(self, rows: Iterable[Row], book: OfferedBook) -> None:
+    def add_routers(self, rows: Iterable[tuple[Series, float]], book: OfferedBook) -> None:
         """Counters of router pods, and what each was offered."""
         for series, value in rows:
             if series.pod is None:
@@ -177,6 +175,6 @@ class Tables:
         self.offered = book.take(self.routers)
 
 
-def finite_by_model(rows: Iterable[Row]) -> Values:
+def finite_by_model(rows: Iterable[tuple[Series, float]]) -> Values:
     """Values by Model. NaN is left out: a percentile of no request is no fault of metrics."""
     return {series.model: value for series, value in rows if series.model is not None and math.isfinite(value)}

@@ -1,20 +1,27 @@
-"""Answers of Prometheus, decoded straight into the few labels that are read, and those only once.
+"""Answers of Prometheus as columns: the values, and what the labels of their series say, which is read only once.
 
-Most of a vector is what the last one had: the labels of its series. Their JSON text is looked up, and read only where
-it is new; a vector of 60,000 series takes a third of the time, and allocates little more than its values.
+Most of a vector is what the last one had: the labels of its series. An answer is taken apart at the texts between
+labels and values, which no label can hold, since quotes within a label are escaped. Labels that are those of last time
+are not looked at again, and all that is left to do is to read numbers. Answers of another form are decoded as JSON.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from goodput.domain.podtable import Column
 
 # (namespace, name)
 Name = tuple[str, str]
 # The number of each pod.
 Slots = dict[Name, int]
+Rows = npt.NDArray[np.intp]
 
 
 class Series(msgspec.Struct, frozen=True, gc=False):
@@ -29,11 +36,48 @@ class Series(msgspec.Struct, frozen=True, gc=False):
     error_type: str = ""
 
 
-Row = tuple[Series, float]
-# Labels as they came, and what they say.
-_Vector = tuple[list[bytes], list[Series]]
+class Layout:
+    """The series of a vector, in their order."""
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self.series = series
+
+    @cached_property
+    def slots(self) -> Rows:
+        """Number of the pod of each row, -1 where it has none."""
+        return np.array([each.slot for each in self.series], dtype=np.intp)
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, float | None], tuple[Rows, Rows]]:
+        """By name and bucket edge (None: no bucket): rows of series of pods, and the numbers of those pods."""
+        found: dict[tuple[str, float | None], list[int]] = {}
+        for row, each in enumerate(self.series):
+            if each.slot >= 0:
+                found.setdefault((each.name, None if math.isnan(each.edge) else each.edge), []).append(row)
+        return {key: (np.array(rows, dtype=np.intp), self.slots[rows]) for key, rows in found.items()}
+
+
+class Vector:
+    """A vector: values (rows,) and what belongs to each."""
+
+    def __init__(self, layout: Layout, values: Column) -> None:
+        self.layout = layout
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[Series, float]]:
+        return zip(self.layout.series, self.values.tolist(), strict=True)
+
+
+NOTHING = Vector(Layout(()), np.empty(0))
 # A reading asks for about ten. More are left by readings that broke off, one after the other, before their end.
 MAX_VECTORS = 32
+_BEGIN = b'{"status":"success","data":{"resultType":"vector","result":[{"metric":'
+_TO_VALUE = b',"value":['
+_TO_SERIES = b'"]},{"metric":'
+_END = b'"]}]}'
 
 
 class _Labels(msgspec.Struct, frozen=True, gc=False):
@@ -70,53 +114,58 @@ class Decoder:
     def __init__(self) -> None:
         self.slots: Slots = {}
         self._known: dict[bytes, Series] = {}
-        # By its first series: the vectors of the last reading, and those of this one.
-        self._vectors: dict[bytes, _Vector] = {}
-        self._used: dict[bytes, _Vector] = {}
+        # By the texts of their labels: those of the last reading, and those of this one.
+        self._layouts: dict[bytes, Layout] = {}
+        self._used: dict[bytes, Layout] = {}
         self._rows = 0
 
-    def decode(self, content: bytes) -> Sequence[Row] | Sequence[float | str]:
-        """What the server answered: the rows of a vector, or time and value of a scalar.
+    def decode(self, content: bytes) -> Vector | Sequence[float | str]:
+        """What the server answered: a vector, or time and value of a scalar.
 
         Raises:
             msgspec.DecodeError: it is no answer of Prometheus.
             ValueError: a value or an edge is no number.
         """
+        parts = _taken_apart(content)
+        if parts is not None:
+            try:
+                return self._vector(*parts)
+            except (ValueError, msgspec.DecodeError):
+                # Not of the form that it seemed to have.
+                pass
         result = _ANSWER.decode(content).data.result
         rows = [row for row in result if isinstance(row, _Row)]
         if len(rows) < len(result):
             return [part for part in result if not isinstance(part, _Row)]
-        if not rows:
-            return ()
-        self._rows += len(rows)
-        series = self._series_of([bytes(row.metric) for row in rows])
-        return list(zip(series, [float(row.value[1]) for row in rows], strict=True))
+        return self._vector([bytes(row.metric) for row in rows], [row.value[1] for row in rows]) if rows else NOTHING
 
     def forget_gone(self) -> None:
         """To be called after all queries of a reading: begin anew once most of what is known has gone."""
         # Each vector is as long as the fleet: one that did not come again would be the most of what is kept.
-        self._vectors, self._used = self._used, {}
+        self._layouts, self._used = self._used, {}
         if len(self._known) > 2 * self._rows:
             self._known.clear()
-            self._vectors = {}
+            self._layouts = {}
             # Readings that are still looked at keep theirs.
             self.slots = {}
         self._rows = 0
 
-    def _series_of(self, texts: list[bytes]) -> list[Series]:
-        vector = self._vectors.get(texts[0])
-        # Where nothing came or went, the server answers in the same order. Comparing goes through memory once;
-        # looking up each text jumps about in it.
-        if vector is None or vector[0] != texts:
+    def _vector(self, labels: list[bytes], values: Sequence[bytes | str]) -> Vector:
+        numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
+        # No line breaks are left within the text of labels but what JSON allows between them.
+        texts = b"\n".join(labels)
+        layout = self._layouts.get(texts) or self._used.get(texts)
+        if layout is None:
             known = self._known
-            for text in texts:
+            for text in labels:
                 if text not in known:
                     known[text] = self._series(text)
-            vector = texts, [known[text] for text in texts]
+            layout = Layout([known[text] for text in labels])
         if len(self._used) >= MAX_VECTORS:
             self._used.clear()
-        self._used[texts[0]] = vector
-        return vector[1]
+        self._used[texts] = layout
+        self._rows += len(labels)
+        return Vector(layout, numbers)
 
     def _series(self, text: bytes) -> Series:
         labels = _LABELS.decode(text)
@@ -130,3 +179,20 @@ class Decoder:
             edge=float(labels.le) if labels.le else math.nan,
             error_type=labels.error_type,
         )
+
+
+def _taken_apart(content: bytes) -> tuple[list[bytes], list[bytes]] | None:
+    """(labels, values) of an answer as Prometheus writes it: without blanks, all rows of one instant; else None."""
+    if not content.startswith(_BEGIN):
+        return None
+    begin = content.find(_TO_VALUE, len(_BEGIN))
+    end = content.find(b',"', begin + len(_TO_VALUE))
+    if begin < 0 or end < 0:
+        return None
+    to_value = content[begin : end + 2]  # the instant is part of it
+    parts = content.replace(_TO_SERIES, to_value).split(to_value)
+    last, found, rest = parts[-1].partition(_END)
+    if len(parts) % 2 or not found or b'"metric"' in rest:
+        return None
+    parts[0], parts[-1] = parts[0][len(_BEGIN) :], last
+    return parts[0::2], parts[1::2]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from math import isfinite, sqrt
-
-from msgspec.structs import replace
 
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory, Sample
@@ -43,46 +43,48 @@ class Totals(Value, frozen=True, kw_only=True):
     generated: float  # requests that finished in the samples whose generated tokens are known
 
 
+_NOTHING = Totals(
+    finished=0.0,
+    good_lower=0.0,
+    good_upper=0.0,
+    misses=0.0,
+    failed=0.0,
+    rejected=0.0,
+    prompt_tokens=0.0,
+    cached_tokens=0.0,
+    generation_tokens=0.0,
+    first_tokens=0.0,
+    generated=0.0,
+)
+
+
 def totals(samples: tuple[Sample, ...], since: float, *, begun: float = 0.0) -> Totals:
     """Sums over the samples after `since` (Unix seconds).
 
     Samples that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
     """
-    finished = lower = upper = misses = failed = rejected = 0.0
-    prompt = cached = generation = first = generated = 0.0
-    for sample in reversed(samples):
-        if sample.at <= since:
-            break
-        if sample.at - sample.seconds < begun:
-            continue
-        ended = sample.finished
-        finished += ended
-        lower += sample.good_lower
-        upper += sample.good_upper
-        misses += sample.ttft_misses + sample.tpot_misses + sample.e2e_misses
-        failed += sample.failed
-        rejected += sample.rejected
-        prompt_tokens = sample.prompt_tokens
-        if prompt_tokens > 0.0:
-            prompt += prompt_tokens
-            cached += sample.cached_tokens
-            first += sample.first_tokens
-        generation_tokens = sample.generation_tokens
-        if generation_tokens > 0.0:
-            generation += generation_tokens
-            generated += ended
+    begin = len(samples)
+    while begin and samples[begin - 1].at > since:
+        begin -= 1
+    seen: Sequence[Sample] = samples[begin:]
+    if begun:
+        seen = [each for each in seen if each.at - each.seconds >= begun]
+    if not seen:
+        return _NOTHING
+    column = dict(zip(Sample._fields, zip(*seen, strict=True), strict=True))
+    prompt, generation = column["prompt_tokens"], column["generation_tokens"]
     return Totals(
-        finished=finished,
-        good_lower=lower,
-        good_upper=upper,
-        misses=misses,
-        failed=failed,
-        rejected=rejected,
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        generation_tokens=generation,
-        first_tokens=first,
-        generated=generated,
+        finished=sum(column["finished"]),
+        good_lower=sum(column["good_lower"]),
+        good_upper=sum(column["good_upper"]),
+        misses=sum(column["ttft_misses"]) + sum(column["tpot_misses"]) + sum(column["e2e_misses"]),
+        failed=sum(column["failed"]),
+        rejected=sum(column["rejected"]),
+        prompt_tokens=sum(prompt),
+        cached_tokens=sum(column["cached_tokens"]),
+        generation_tokens=sum(generation),
+        first_tokens=sum(compress(column["first_tokens"], prompt)),
+        generated=sum(compress(column["finished"], generation)),
     )
 
 
@@ -130,7 +132,7 @@ def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:
 def under_another_objective(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """`samples` as far as they speak of load: what was good under another objective says nothing about this one."""
     return tuple(
-        replace(each, good_lower=0.0, good_upper=each.finished, ttft_misses=0.0, tpot_misses=0.0, e2e_misses=0.0)
+        each._replace(good_lower=0.0, good_upper=each.finished, ttft_misses=0.0, tpot_misses=0.0, e2e_misses=0.0)
         for each in samples
     )
 

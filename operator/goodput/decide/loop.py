@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from goodput.decide.bounds import Shared
-from goodput.decide.model import decide_model
+from goodput.decide.model import decide_model, recalled
+from goodput.decide.podcounts import count_pods
 from goodput.decide.policy import Policy
+from goodput.decide.telemetry import look
 from goodput.decide.work import Fleet
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
@@ -31,4 +33,14 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
         now=now,
         telemetry_error=snapshot.telemetry_error,
     )
-    return Plan(models=tuple(decide_model(view, memory.get(view.intent.key), fleet) for view in models))
+    memories = [recalled(view, memory.get(view.intent.key), fleet) for view in models]
+    looks = [look(view, known, policy, fleet.telemetry_error) for view, known in zip(models, memories, strict=True)]
+    counted = iter(count_pods([each for each in looks if each is not None], policy))
+    return Plan(
+        models=tuple(
+            [
+                decide_model(view, known, next(counted) if each is not None else None, fleet)
+                for view, known, each in zip(models, memories, looks, strict=True)
+            ]
+        )
+    )

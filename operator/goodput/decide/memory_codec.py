@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
+from math import isfinite, isnan, nan
 from typing import Any
 
-from msgspec.structs import fields
+import numpy as np
 
-from goodput.decide.podcounts import VALUES as ENGINE_VALUES
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
-from goodput.domain.memory import MEMORY_VERSION, LoopMemory, PodMark, Sample
+from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark, Sample
+from goodput.domain.podtable import PodTable, empty
 
-_SAMPLE_FIELDS = tuple(field.name for field in fields(Sample))
 _PLAIN = (
     "born_at",
     "last_scale_up_at",
@@ -43,8 +42,12 @@ def dumps(memory: LoopMemory) -> str:
         body[name] = list(getattr(memory, name))
     body["pods_seen_ready"] = list(memory.pods_seen_ready)
     body["loads"] = [list(pair) for pair in memory.loads]
-    body["samples"] = [[getattr(sample, name) for name in _SAMPLE_FIELDS] for sample in memory.samples]
-    body["marks"] = [[mark.pod, mark.scraped_at, *mark.values] for mark in memory.marks]
+    body["samples"] = [list(sample) for sample in memory.samples]
+    # NaN, which is no JSON, is an absent value.
+    body["marks"] = [
+        [pod, *(None if isnan(value) else value for value in row)]
+        for pod, row in zip(memory.marks.pods, memory.marks.values.tolist(), strict=True)
+    ]
     body["router_marks"] = [[mark.pod, mark.scraped_at, *mark.values] for mark in memory.router_marks]
     return json.dumps(body, separators=(",", ":"), sort_keys=True)
 
@@ -71,11 +74,21 @@ def loads(text: str) -> LoopMemory | None:
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
             samples=tuple(Sample(*(_number(value) for value in row)) for row in body["samples"]),
-            marks=_marks(body["marks"], ENGINE_VALUES),
+            marks=_table(body["marks"]),
             router_marks=_marks(body["router_marks"], ROUTER_VALUES),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
         return None
+
+
+def _table(rows: list[list[Any]]) -> PodTable:
+    """Marks of engine pods; those of another layout are those of another version."""
+    if any(len(row) != MARKED + 1 for row in rows):
+        raise ValueError(f"a mark has {MARKED} values")
+    if not rows:
+        return empty(MARKED)
+    values = [[_number(row[1]), *(nan if value is None else _number(value) for value in row[2:])] for row in rows]
+    return PodTable(tuple(str(row[0]) for row in rows), np.array(values))
 
 
 def _marks(rows: list[list[Any]], values: int) -> tuple[PodMark, ...]:

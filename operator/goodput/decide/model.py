@@ -12,9 +12,10 @@ from goodput.decide.correction import for_placement
 from goodput.decide.count import Count
 from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import moving, place
+from goodput.decide.podcounts import Counted
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
-from goodput.decide.telemetry import objective_mark, read
+from goodput.decide.telemetry import in_flight, objective_mark, read
 from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
 from goodput.domain.decision import Action, Clamp, Decision, Rule
@@ -27,9 +28,9 @@ from goodput.domain.values import Value
 from goodput.perfmodel.memory import weight_bytes
 
 
-def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> ModelPlan:
-    """The plan of one Model."""
-    policy, now, intent = fleet.policy, fleet.now, view.intent
+def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> LoopMemory:
+    """What of a Model's memory is to be believed now."""
+    policy, now = fleet.policy, fleet.now
     memory = remembered if remembered is not None else LoopMemory(born_at=now)
     if not memory.born_at:
         memory = replace(memory, born_at=now)
@@ -45,9 +46,15 @@ def decide_model(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -
             max_ratios=memory.max_ratios,
             surge=memory.surge,
         )
-    if memory.objective != objective_mark(intent.objective):
+    if memory.objective != objective_mark(view.intent.objective):
         memory = replace(memory, samples=history.under_another_objective(memory.samples), proven_rps=0.0)
-    reading = read(view, memory, policy, now, fleet.telemetry_error)
+    return memory
+
+
+def decide_model(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet: Fleet) -> ModelPlan:
+    """The plan of one Model; `counted` is what its engine pods did, None where that cannot be told."""
+    policy, now, intent = fleet.policy, fleet.now, view.intent
+    reading = read(view, memory, policy, now, counted=counted, telemetry_error=fleet.telemetry_error)
     placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy)
     if placed.placement is not None:
         memory = for_placement(memory, placed.placement)
@@ -169,7 +176,7 @@ def _conclude(work: Work) -> ModelPlan:
             name=SERVE_POOL,
             replicas=runs,
             placement=placement,
-            victims=victims(pool, runs, work.reading.in_flight) if runs < pool.spec_replicas or surge else (),
+            victims=victims(pool, runs, in_flight(view)) if runs < pool.spec_replicas or surge else (),
         )
     findings = Findings(
         view=view,

@@ -7,28 +7,28 @@ came since. A pod without a mark that is younger than the memory started at 0; a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
-from operator import attrgetter
+from math import isfinite, isnan
 from zlib import crc32
 
+import numpy as np
+
 from goodput.decide.history import window_seconds
-from goodput.decide.podcounts import LEAST_SECONDS, Sums, count_pod, delta, fell, unseen, vanished, without_objective
-from goodput.decide.podcounts import RATE as ARRIVAL_RATE
+from goodput.decide.podcounts import LEAST_SECONDS, NO_COUNTERS, Counted, Look
 from goodput.decide.policy import Policy
+from goodput.domain import podtable as pt
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.memory import LoopMemory, PodMark, Sample
+from goodput.domain.memory import ARRIVAL_RATE, MARKED, LoopMemory, PodMark, Sample
 from goodput.domain.observed import (
     ModelTelemetry,
     ModelView,
-    PodCounters,
     PodState,
     PodView,
     PoolTelemetry,
     RouterTelemetry,
 )
+from goodput.domain.podtable import Column, PodTable
 
-_COUNTS = attrgetter(*(name for name in PodCounters.__struct_fields__ if name != "pod"))
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
@@ -45,7 +45,7 @@ class Reading:
     blind: bool = False  # nothing can be decided from it: hold
     nothing_to_measure: bool = False  # no pod that could have been scraped
     sample: Sample | None = None
-    marks: tuple[PodMark, ...] = ()
+    marks: PodTable = field(default_factory=lambda: pt.empty(MARKED))
     router_marks: tuple[PodMark, ...] = ()
     pool_mark: tuple[float | None, ...] = ()
     demand_at: float = 0.0  # newest scrape that counts demand
@@ -57,7 +57,6 @@ class Reading:
     itl_count: float = 0.0
     first_rps: float = 0.0  # first tokens per second of all pods together
     engine_seconds: float = 0.0  # mean time between the scrapes of engines that were compared; 0: no new one
-    in_flight: dict[str, float] = field(default_factory=dict)  # running and waiting per engine pod
 
 
 def objective_mark(objective: Objective | None) -> tuple[float | None, ...]:
@@ -67,8 +66,26 @@ def objective_mark(objective: Objective | None) -> tuple[float | None, ...]:
     return (objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds)
 
 
-def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, telemetry_error: str) -> Reading:
-    """Compare the Model's telemetry with the marks in `memory`."""
+def look(view: ModelView, memory: LoopMemory, policy: Policy, telemetry_error: str) -> Look | None:
+    """What is to be counted of a Model's engine pods; None: nothing can be."""
+    telemetry = view.telemetry
+    if telemetry_error or telemetry is None or _invalid(telemetry.pool, telemetry.router):
+        return None
+    pool, objective = telemetry.pool, view.intent.objective
+    return Look(
+        view.pool.pods,
+        pool.counters if pool is not None else NO_COUNTERS,
+        memory,
+        objective,
+        rebased=memory.objective != objective_mark(objective),
+        longest_seconds=window_seconds(pool.request_seconds_p95 if pool is not None else None, policy),
+    )
+
+
+def read(
+    view: ModelView, memory: LoopMemory, policy: Policy, now: float, *, counted: Counted | None, telemetry_error: str
+) -> Reading:
+    """Compare the Model's telemetry with the marks in `memory`; `counted` is what its engine pods did."""
     reading = Reading(marks=memory.marks, router_marks=memory.router_marks, pool_mark=memory.pool_mark)
     telemetry = view.telemetry
     settled = now - 2.0 * policy.scrape_seconds
@@ -82,12 +99,13 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
         reading.message = telemetry_error or "Prometheus did not answer for this Model"
         reading.blind = True
         return reading
-    objective = view.intent.objective
     pool = telemetry.pool
-    invalid = _invalid(pool, telemetry.router)
-    if invalid:
-        return _fail(reading, ConditionReason.METRICS_INVALID, invalid)
-    sums = _engine(reading, view, pool, memory, objective, policy=policy) if pool is not None else Sums()
+    if counted is None:
+        return _fail(reading, ConditionReason.METRICS_INVALID, _invalid(pool, telemetry.router))
+    sums = counted.sums
+    reading.marks, reading.waiting, reading.running = counted.marks, sums.waiting, sums.running
+    # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
+    reading.batch = sums.squares / sums.running if sums.running > 0.0 else 0.0
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
     if view.intent.routing is RoutingMode.NONE:
         offered, failed = sums.arrived, sums.rejected
@@ -97,7 +115,7 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
     if sums.pods:
         reading.engine_seconds = sums.seconds / sums.pods
         # Pods are scraped at unlike instants: the rate of those that were, for all.
-        reading.first_rps = sums.first / sums.seconds * max(1, len(reading.in_flight))
+        reading.first_rps = sums.first / sums.seconds * max(1.0, sums.scraped)
     # Token sums move with the engines' scrapes: they are compared only when one of those arrived.
     tokens = _tokens(reading, pool, memory) if sums.pods else (0.0, 0.0, 0.0)
     if sums.pods or seconds:
@@ -118,7 +136,7 @@ def read(view: ModelView, memory: LoopMemory, policy: Policy, now: float, teleme
             first_tokens=sums.first,
             failed=failed,
         )
-    _freshness(reading, view, telemetry, measurable, policy=policy, now=now)
+    _freshness(reading, view, telemetry, counted, measurable, policy=policy, now=now)
     return reading
 
 
@@ -138,7 +156,7 @@ def _bad(value: float | None) -> bool:
 
 def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
     """Which value is no count (NaN, infinite or negative); empty where all are."""
-    found = _invalid_engine(pool) if pool is not None else ""
+    found = (pool.fault or _invalid_sums(pool)) if pool is not None else ""
     if found or router is None:
         return found
     for what, counted in (("request", router.requests), ("error", router.errors)):
@@ -148,15 +166,7 @@ def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
     return ""
 
 
-def _invalid_engine(pool: PoolTelemetry) -> str:
-    for pod in pool.pods:
-        # What is absent or 0 is left out: this looks for what is there and is no count.
-        values = tuple(filter(None, _COUNTS(pod)))
-        if not isfinite(sum(values)):
-            return f"a counter of pod {pod.pod} is not a number"
-        least = min(values, default=0.0)
-        if least < 0.0:
-            return f"a counter of pod {pod.pod} is {least}: counts are never negative"
+def _invalid_sums(pool: PoolTelemetry) -> str:
     for value in (
         pool.prompt_tokens,
         pool.cached_prompt_tokens,
@@ -169,82 +179,24 @@ def _invalid_engine(pool: PoolTelemetry) -> str:
     return ""
 
 
-def _engine(
-    reading: Reading,
-    view: ModelView,
-    pool: PoolTelemetry,
-    memory: LoopMemory,
-    objective: Objective | None,
-    *,
-    policy: Policy,
-) -> Sums:
-    """Count every engine pod; one that went away is believed to have served one scrape interval unseen at most."""
-    sums = Sums()
-    longest = window_seconds(pool.request_seconds_p95, policy)
-    ended = max((pod.scraped_at for pod in pool.pods), default=0.0)
-    rebased = memory.objective != objective_mark(objective)
-    marks = {mark.pod: without_objective(mark) if rebased else mark for mark in memory.marks}
-    alive = {pod.name: pod for pod in view.pool.pods}
-    kept: list[PodMark] = []
-    in_flight = reading.in_flight
-    waiting = running = squares = 0.0
-    for counters in pool.pods:
-        name = counters.pod
-        mark = marks.pop(name, None)
-        pod = alive.get(name)
-        if pod is None and mark is None:
-            continue
-        pod_waiting = counters.waiting or 0.0
-        pod_running = counters.running or 0.0
-        if pod is not None:
-            waiting += pod_waiting
-            running += pod_running
-            squares += pod_running * pod_running
-            in_flight[name] = pod_waiting + pod_running
-        silent = counters.first_tokens is None or counters.finished is None
-        if mark is None and silent:
-            continue
-        if mark is not None and (silent or counters.scraped_at <= mark.scraped_at):
-            marks[name] = mark
-            continue
-        new = count_pod(
-            sums,
-            counters,
-            mark,
-            pod,
-            born_at=memory.born_at,
-            objective=objective,
-            rebased=rebased,
-            longest_seconds=longest,
-        )
-        if pod is not None:
-            kept.append(new)
-        else:
-            vanished(sums, new, ended)
-    for name, mark in marks.items():
-        if name in alive or not sums.pods:
-            kept.append(mark)
-        else:
-            # It went away: what was in flight at its last scrape may have finished well, unseen. (Told with the next
-            # scrape of another pod: that one shows how fast requests finish.)
-            vanished(sums, mark, min(ended, mark.scraped_at + policy.scrape_seconds))
-    sums.upper += unseen(sums, running)
-    kept.sort(key=lambda mark: mark.pod)
-    reading.marks = tuple(kept)
-    reading.waiting = waiting
-    reading.running = running
-    # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
-    reading.batch = squares / running if running > 0.0 else 0.0
-    return sums
+def in_flight(view: ModelView) -> dict[str, float]:
+    """Requests that run and wait on each engine pod that was scraped."""
+    if view.telemetry is None or view.telemetry.pool is None:
+        return {}
+    table = view.telemetry.pool.counters
+    there = np.nansum(table.values[:, [pt.WAITING, pt.RUNNING]], axis=1).tolist()
+    return dict(zip(table.pods, there, strict=True))
 
 
 def _engines_count_demand(reading: Reading, view: ModelView) -> None:
     """Without a router, what arrived at engines is demand. Each that serves goes on at its last rate until the newest
     scrape of all, as router pods do."""
     serving = {pod.name for pod in view.pool.pods if pod.state is PodState.READY}
-    reading.demand_at = max([mark.scraped_at for mark in reading.marks], default=0.0)
+    marks = reading.marks
+    rates = marks.values[:, [pt.SCRAPED_AT, ARRIVAL_RATE]].tolist()
+    reading.demand_at = max([scraped_at for scraped_at, _ in rates], default=0.0)
     reading.tail = tuple(
-        [(mark.scraped_at, mark.values[ARRIVAL_RATE] or 0.0) for mark in reading.marks if mark.pod in serving]
+        [(scraped_at, rate) for pod, (scraped_at, rate) in zip(marks.pods, rates, strict=True) if pod in serving]
     )
 
 
@@ -307,7 +259,9 @@ def _tokens(reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory) ->
     """
     if pool is None:
         return 0.0, 0.0, 0.0
-    whose = ",".join([pod.pod for pod in pool.pods if pod.first_tokens is not None])
+    counters = pool.counters
+    first = counters.column(pt.FIRST_TOKENS).tolist()
+    whose = ",".join([pod for pod, value in zip(counters.pods, first, strict=True) if not isnan(value)])
     now = (
         pool.prompt_tokens,
         pool.cached_prompt_tokens,
@@ -364,6 +318,7 @@ def _freshness(
     reading: Reading,
     view: ModelView,
     telemetry: ModelTelemetry,
+    counted: Counted,
     measurable: list[PodView],
     *,
     policy: Policy,
@@ -385,23 +340,26 @@ def _freshness(
     routed = view.intent.routing is RoutingMode.ROUTER
     if routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
         return
+    if counted.whole and counted.complete and counted.oldest_scrape >= oldest:
+        return
     missing: list[str] = []
     stale: list[str] = []
-    scraped = {pod.pod: pod for pod in telemetry.pool.pods} if telemetry.pool is not None else {}
-    marked: dict[str, float] | None = None
+    table = telemetry.pool.counters if telemetry.pool is not None else NO_COUNTERS
+    scraped, marked = table.index(), reading.marks.index()
     for pod in measurable:
-        counters = scraped.get(pod.name)
-        if counters is not None and not _complete(counters, view.intent.objective):
+        row = scraped.get(pod.name)
+        if row is not None and not _complete(table.values[row], view.intent.objective):
             missing.append(pod.name)
             continue
         # A pod that missed a scrape or two is known as of the one before.
-        if counters is None and marked is None:
-            marked = {mark.pod: mark.scraped_at for mark in reading.marks}
-        known = counters.scraped_at if counters is not None else (marked or {}).get(pod.name)
+        at = marked.get(pod.name)
+        known = table.values[row, pt.SCRAPED_AT] if row is not None else None
+        if known is None and at is not None:
+            known = reading.marks.values[at, pt.SCRAPED_AT]
         if known is None:
             missing.append(pod.name)
         elif known < oldest:
-            (stale if counters is not None else missing).append(pod.name)
+            (stale if row is not None else missing).append(pod.name)
     gone = missing + stale
     if gone:
         reading.problem = ConditionReason.METRICS_MISSING if missing else ConditionReason.METRICS_STALE
@@ -413,18 +371,26 @@ def _freshness(
         reading.blind = 2 * len(gone) >= len(measurable)
 
 
-def _complete(counters: PodCounters, objective: Objective | None) -> bool:
+def _complete(scrape: Column, objective: Objective | None) -> bool:
     """Whether a pod exports all that decisions need."""
-    return not (
-        counters.first_tokens is None
-        or counters.finished is None
-        or counters.waiting is None
-        or (
-            objective is not None
-            and (
-                (objective.ttft_seconds is not None and counters.ttft_within is None)
-                or (objective.tpot_seconds is not None and counters.tpot_within is None)
-                or (objective.e2e_seconds is not None and counters.e2e_within is None)
-            )
+    needed = [pt.FIRST_TOKENS, pt.FINISHED, pt.WAITING]
+    if objective is not None:
+        bounded = (
+            (objective.ttft_seconds, pt.TTFT_WITHIN),
+            (objective.tpot_seconds, pt.TPOT_WITHIN),
+            (objective.e2e_seconds, pt.E2E_WITHIN),
         )
-    )
+        needed += [column for bound, column in bounded if bound is not None]
+    return not any(isnan(scrape[column]) for column in needed)
+
+
+def delta(value: float | None, before: float | None) -> float:
+    """Growth of a counter; after a restart, what it counted since. No number on either side: nothing known, 0."""
+    if value is None or before is None or not isfinite(before):
+        return 0.0
+    return value - before if value >= before else value
+
+
+def fell(value: float | None, before: float | None) -> bool:
+    """Whether a counter restarted."""
+    return value is not None and before is not None and value < before

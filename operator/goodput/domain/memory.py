@@ -5,20 +5,33 @@ Lost or unreadable memory means priors, and no scale-down for a full window (`bo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.values import Value
 
-MEMORY_VERSION = 1
+MEMORY_VERSION = 2
+# Columns of the marks of engine pods, after those of a scrape (`podtable`).
+(
+    CARRY_LOWER,  # late first tokens still to be charged to the lower bound of goodput
+    CARRY_UPPER,  # and to the upper one
+    CARRY_OLD,  # of those, as many were seen before CARRY_SINCE
+    CARRY_SINCE,  # Unix seconds
+    ABORTED,  # requests that got a first token and ended without finishing, cumulative
+    ARRIVAL_RATE,  # requests/s at the last scrape
+) = range(COUNTERS, COUNTERS + 6)
+MARKED = COUNTERS + 6
 
 
 class PodMark(Value, frozen=True):
-    """Counters of one pod at its last scrape seen, so that the next one gives a difference."""
+    """Counters of one router pod at its last scrape seen, so that the next one gives a difference."""
 
     pod: str
     scraped_at: float
     values: tuple[float | None, ...]
 
 
-class Sample(Value, frozen=True):
+class Sample(NamedTuple):
     """What happened between two looks: an interval that ended at `at` (Unix seconds) and lasted `seconds`."""
 
     at: float
@@ -53,7 +66,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     correction: float = 1.0  # true over believed capacity, slow
     max_ratios: tuple[float, ...] = ()  # observed max demand over a horizon / demand at its start
     samples: tuple[Sample, ...] = ()  # newest last, bounded in time and number
-    marks: tuple[PodMark, ...] = ()  # per engine pod
+    marks: PodTable = empty(MARKED)  # engine pods at their last scrapes seen, so that the next ones give differences
     router_marks: tuple[PodMark, ...] = ()  # per router pod
     pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
     good_carry: float = 0.0  # misses seen before the requests that they belong to finished

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from goodput.domain.intent import GpuType, ModelIntent
+from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.values import Value
 
 
@@ -60,31 +61,11 @@ class PoolView(Value, frozen=True, kw_only=True):
         return sum(1 for pod in self.pods if pod.state in states)
 
 
-class PodCounters(Value, frozen=True, kw_only=True):
-    """Cumulative counters and gauges of one engine pod from one scrape at `scraped_at` (Unix seconds).
-
-    `*_within` are counts of requests at or under the objective (None: no such objective, or no such edge exported).
-    A missing series is None, never 0.
-    """
-
-    pod: str
-    scraped_at: float
-    first_tokens: float | None = None  # requests that got a first token
-    ttft_within: float | None = None
-    finished: float | None = None  # requests finished, aborts not counted
-    tpot_within: float | None = None
-    e2e_within: float | None = None
-    running: float | None = None
-    waiting: float | None = None
-    rejected: float | None = None  # admission rejections, cumulative
-    # Cumulative count of requests between the edges next to thresholds that are no edge: on either side of them.
-    unsure: float = 0.0
-
-
 class PoolTelemetry(Value, frozen=True, kw_only=True):
     """Telemetry of one pool at one instant. Cumulative sums are over the pods listed, None where no series exists."""
 
-    pods: tuple[PodCounters, ...] = ()
+    counters: PodTable = empty(COUNTERS)
+    fault: str = ""  # which counter of which pod is no count (NaN, infinite or negative), in words
     prompt_tokens: float | None = None
     cached_prompt_tokens: float | None = None
     generation_tokens: float | None = None
