@@ -27,6 +27,9 @@ from goodput_controllers.world import World
 FOREIGN_SCALER_SECONDS = 600.0
 # A ready pod is expected in Prometheus after this many scrape intervals: discovery, scrape, and one that was missed.
 SCRAPES_UNTIL_EXPECTED = 3.0
+# Two pods that ended so soon after they were made are rejected again and again; a single one, or one that ended later,
+# was evicted or lost its node, and another takes its place.
+REJECTED_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class _Pods:
     nodes_version: int
     views: Mapping[str, tuple[PodView, ...]]
     names: Mapping[str, tuple[str, ...]]
+    ended: tuple[OwnPod, ...]
 
 
 @dataclass(slots=True)
@@ -69,7 +73,7 @@ class Observer:
                 gpu_types=type_names,
                 served_names=served_names.get(entry.key.namespace, {}),
                 config_map_text=self.config_maps.text,
-                pods=tuple([pod for pod in self.world.pods_of(entry.key) if pod.trouble]),
+                pods=tuple([pod for pod in self.world.pods_of(entry.key) if pod.trouble and pod.state is not None]),
                 deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
                 apply_problems=self.apply_problems.get(entry.key, ()),
             )
@@ -173,8 +177,8 @@ class Observer:
         telemetry = reading.models.get(key) if reading is not None and not reading.error else None
         return ModelView(
             intent=intent,
-            pool=self._pool(SERVE_POOL, serve, pods.views[SERVE_POOL], intent, now),
-            router=self._pool(ROUTER_POOL, router, pods.views[ROUTER_POOL], intent, now),
+            pool=self._pool(SERVE_POOL, serve, pods, intent, now),
+            router=self._pool(ROUTER_POOL, router, pods, intent, now),
             telemetry=telemetry,
         )
 
@@ -184,13 +188,18 @@ class Observer:
         known = self._pods.get(model)
         if known is not None and known.pods is pods and known.nodes_version == nodes:
             return known
-        views = {name: tuple(self._pod(pod) for pod in pods if pod.pool == name) for name in (SERVE_POOL, ROUTER_POOL)}
+        views = {
+            name: tuple([self._pod(pod, pod.state) for pod in pods if pod.state is not None and pod.pool == name])
+            for name in (SERVE_POOL, ROUTER_POOL)
+        }
         names_of = {name: tuple(view.name for view in those) for name, those in views.items()}
-        found = self._pods[model] = _Pods(pods, nodes, views, names_of)
+        ended = tuple([pod for pod in pods if pod.state is None])
+        found = self._pods[model] = _Pods(pods, nodes, views, names_of, ended)
         return found
 
-    def _pool(self, name: str, key: Key, views: tuple[PodView, ...], intent: ModelIntent, now: float) -> PoolView:
+    def _pool(self, name: str, key: Key, pods: _Pods, intent: ModelIntent, now: float) -> PoolView:
         record = self.cluster.deployment(key)
+        views = pods.views[name]
         if record is None or record.owner_uid != intent.uid or record.deleting:
             return PoolView(name=name, exists=False, pods=views)
         placement = record.placement
@@ -201,14 +210,14 @@ class Observer:
             revision=record.revision,
             rolling_out=record.rolling_out,
             foreign_scaler=self._foreign_scaler(key, record, now) or None,
-            pods_refused=record.pods_refused,
+            pods_refused=record.pods_refused or _rejected(name, record, pods, now),
             gpu_type=placement.gpu_type if placement else "",
             tensor_parallel=placement.tensor_parallel if placement else 1,
             pipeline_parallel=placement.pipeline_parallel if placement else 1,
             pods=views,
         )
 
-    def _pod(self, pod: OwnPod) -> PodView:
+    def _pod(self, pod: OwnPod, state: PodState) -> PodView:
         node = self.cluster.nodes.get(Key("", pod.node)) if pod.node else None
         lost = bool(pod.node) and (node is None or not node.ready or node.cordoned)
         known = self._views.get(pod.key)
@@ -219,7 +228,7 @@ class Observer:
             uid=pod.uid,
             pool=pod.pool,
             revision=pod.revision,
-            state=pod.state,
+            state=state,
             node=pod.node or None,
             created_at=pod.created_at,
             ready_at=pod.ready_at,
@@ -293,6 +302,20 @@ def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:
         around.deleted_gpu_type,
         around.apply_problems,
     )
+
+
+def _rejected(pool: str, record: DeploymentRecord, pods: _Pods, now: float) -> str:
+    """Why nodes reject the pods of a pool again and again, so that too few get ready; '' if they do not."""
+    lately = [
+        pod
+        for pod in pods.ended
+        if pod.pool == pool and pod.revision == record.revision and now - pod.created_at < REJECTED_SECONDS
+    ]
+    if len(lately) < 2 or sum(1 for view in pods.views[pool] if view.state is PodState.READY) >= record.replicas:
+        return ""
+    last = max(lately, key=lambda pod: (pod.created_at, pod.key))
+    text = f"{len(lately)} ended within minutes, {last.key.name}: {last.trouble}"
+    return f"{text} ({last.trouble_message})" if last.trouble_message else text
 
 
 def _reads_config_map(entry: Entry[Model]) -> bool:

@@ -66,7 +66,11 @@ def waiting(reason: str) -> list[dict[str, Any]]:
             "",
             id="being created is no failure",
         ),
-        pytest.param(pod(OURS, phase="Failed", reason="Evicted"), PodState.FAILED, "Evicted", id="evicted"),
+        pytest.param(pod(OURS, phase="Failed", reason="Evicted", conditions=[READY]), None, "Evicted", id="evicted"),
+        pytest.param(pod(OURS, phase="Succeeded"), None, "Succeeded", id="shut down in good order"),
+        pytest.param(
+            pod(OURS, phase="Failed", reason="NodeShutdown", deleting=True), None, "NodeShutdown", id="being collected"
+        ),
         pytest.param(
             pod(
                 OURS,
@@ -100,11 +104,12 @@ def waiting(reason: str) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_states_of_our_pods(manifest: dict[str, Any], state: PodState, trouble: str) -> None:
+def test_states_of_our_pods(manifest: dict[str, Any], state: PodState | None, trouble: str) -> None:
     """Each stage between created and gone is told apart, with the kubelet's or scheduler's reason."""
     record = pod_record(manifest)
     assert isinstance(record, OwnPod)
     assert (record.state, record.trouble) == (state, trouble)
+    assert record.gpus == (() if state is None else (("nvidia.com/gpu", 1),))
 
 
 def test_ready_since() -> None:
@@ -122,6 +127,8 @@ def test_foreign_pods_are_kept_for_their_gpus_only() -> None:
     assert pod_record(pod(gpus=2)) == ForeignPod(7, "n1", (("nvidia.com/gpu", 2),))
     assert pod_record(pod(gpus=0)) is None
     assert pod_record(pod(gpus=2, phase="Succeeded")) is None
+    assert pod_record(pod(gpus=2, phase="Failed", reason="UnexpectedAdmissionError")) is None
+    assert pod_record(pod(gpus=2, phase="Running", deleting=True)) is not None
 
 
 def test_nodes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, MODELS, NODES, PODS, SLOS
-from goodput.adapters.records import node_record
+from goodput.adapters.records import node_record, unix_seconds
 from goodput.api import GPUType
 from goodput.domain.identity import Key
 from goodput.domain.intent import Problem
@@ -246,3 +246,57 @@ async def test_foreign_pods_take_gpus(bench: Any, make_node: Callable[..., dict[
     bench.api.remove(PODS, Key("z", "train"))
     await bench.tick()
     assert [(s.installed, s.used) for s in bench.law.snapshots[-1].supply] == [(12, 0)]
+
+
+async def test_pods_that_have_ended_count_for_nothing(bench: Any) -> None:
+    """Two were evicted long ago and their objects were never collected: the Model is as if they were gone."""
+    bench.apply(bench.model(scaling={"minReplicas": 2}))
+    await bench.tick()
+    bench.play_kubelet()
+    await bench.tick()
+    before = bench.law.snapshots[-1]
+    bench.now = unix_seconds("2026-01-08T00:00:00Z") or 0.0
+    for index, phase in enumerate(("Failed", "Succeeded")):
+        bench.api.put(PODS, ended(bench, f"llama-serve-old-{index}", phase=phase, created="2026-01-01T00:00:00Z"))
+    await bench.tick()
+    now = bench.law.snapshots[-1]
+    assert [pod.name for pod in now.models[0].pool.pods] == ["llama-serve-0", "llama-serve-1"]
+    assert now.models[0].pool == before.models[0].pool
+    assert now.supply == before.supply
+
+
+@pytest.mark.parametrize(
+    ("created", "ready", "told"),
+    [
+        pytest.param("2026-01-07T23:59:00Z", False, True, id="again and again"),
+        pytest.param("2026-01-07T23:59:00Z", True, False, id="but enough others are ready"),
+        pytest.param("2026-01-07T00:00:00Z", False, False, id="evicted long ago, others are starting"),
+    ],
+)
+async def test_pods_that_nodes_reject_again_and_again_are_told(
+    bench: Any, created: str, ready: bool, told: bool
+) -> None:
+    """Pods that end within minutes of being made, so that too few are ready, are refused pods; nothing else is."""
+    bench.apply(bench.model())
+    await bench.tick()
+    bench.play_kubelet(ready=ready)
+    bench.now = unix_seconds("2026-01-08T00:00:00Z") or 0.0
+    for index in range(2):
+        bench.api.put(PODS, ended(bench, f"llama-serve-new-{index}", phase="Failed", created=created))
+        await bench.tick()
+        # A single one is no loop.
+        refused = bench.law.snapshots[-1].models[0].pool.pods_refused
+        assert bool(refused) is (told and index == 1)
+    if told:
+        assert refused == "2 ended within minutes, llama-serve-new-1: UnexpectedAdmissionError (no healthy devices)"
+
+
+def ended(bench: Any, name: str, *, phase: str, created: str) -> dict[str, Any]:
+    """An engine pod of llama of which nothing runs any more."""
+    deployment = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]
+    metadata = {"name": name, "namespace": "a", "creationTimestamp": created, "owner": "nobody that looks for it"}
+    return {
+        "metadata": {**metadata, "labels": deployment["spec"]["template"]["metadata"]["labels"]},
+        "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+        "status": {"phase": phase, "reason": "UnexpectedAdmissionError", "message": "no healthy devices"},
+    }

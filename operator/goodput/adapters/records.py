@@ -30,6 +30,8 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _NO_ACCELERATORS = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
 # Parts of metadata that change without anybody's intent: left out, so that equal content means an unchanged object.
 _UNINTENDED = frozenset({"managedFields", "resourceVersion", "generation"})
+# Phases of pods of which nothing runs any more, nor will.
+_ENDED = frozenset({"Succeeded", "Failed"})
 # Waiting reasons that do not pass without somebody's help.
 FAILED_REASONS = frozenset(
     {
@@ -64,7 +66,9 @@ class OwnPod:
     model: str
     pool: str
     revision: str
-    state: PodState
+    # None: it has ended (evicted, rejected by its node...). Its ReplicaSet made another, and its object is all that is
+    # left, until somebody collects it: it counts for nothing.
+    state: PodState | None
     node: str
     gpus: tuple[tuple[str, int], ...]
     created_at: float
@@ -168,7 +172,7 @@ def pod_record(manifest: Object) -> PodRecord | None:
     version = int(metadata["resourceVersion"])
     node = sys.intern(spec.get("nodeName") or "")
     if not model or LABEL_POOL not in labels:
-        if not gpus or status.get("phase") in ("Succeeded", "Failed"):
+        if not gpus or status.get("phase") in _ENDED:
             return None
         return ForeignPod(version, node, gpus)
     state, ready_at, restarts, trouble, message = _pod_state(metadata, spec, status)
@@ -182,7 +186,7 @@ def pod_record(manifest: Object) -> PodRecord | None:
         revision=sys.intern(labels.get(LABEL_REVISION) or ""),
         state=state,
         node=node,
-        gpus=gpus if status.get("phase") not in ("Succeeded", "Failed") else (),
+        gpus=gpus if state is not None else (),
         created_at=unix_seconds(metadata["creationTimestamp"]) or 0.0,
         ready_at=ready_at,
         restarts=restarts,
@@ -330,8 +334,8 @@ def _integer(text: Any) -> int:
 
 def _pod_state(
     metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
-) -> tuple[PodState, float | None, int, str, str]:
-    """State, when it became ready (last), restarts, and the trouble with its message."""
+) -> tuple[PodState | None, float | None, int, str, str]:
+    """State (None: ended), when it became ready (last), restarts, and the trouble with its message."""
     ready = scheduled = False
     ready_changed: float | None = None
     trouble = message = ""
@@ -361,11 +365,12 @@ def _pod_state(
             trouble = str(last.get("reason") or "")
             message = f"container {container.get('name')} exited with {last.get('exitCode')}"
     phase = status.get("phase")
-    if metadata.get("deletionTimestamp"):
-        state = PodState.TERMINATING
-    elif phase in ("Failed", "Succeeded"):
-        state = PodState.FAILED
+    state: PodState | None
+    if phase in _ENDED:
+        state = None
         trouble, message = str(status.get("reason") or phase), str(status.get("message") or "")
+    elif metadata.get("deletionTimestamp"):
+        state = PodState.TERMINATING
     elif ready:
         state = PodState.READY
     elif failed:
