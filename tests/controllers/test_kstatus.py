@@ -135,3 +135,15 @@ async def test_slos_are_current_and_an_old_generation_is_in_progress(real: Any) 
     slo = real.api.objects[SLOS.plural][Key("a", "chat")]
     assert kstatus(slo) == "Current"
     assert kstatus({**slo, "metadata": {**slo["metadata"], "generation": 99}}) == "InProgress"
+
+
+async def test_advice_that_nobody_takes_is_nothing_on_its_way(real: Any) -> None:
+    """A Model that only advises and runs what was asked for is Current, whatever it advises."""
+    real.apply(real.model(scaling={"mode": "Advise"}))
+    await real.tick()
+    real.play_kubelet()
+    real.apply(real.model(scaling={"mode": "Advise", "minReplicas": 3}))
+    await real.tick(2)
+    assert (real.status()["lastDecision"]["action"], real.replicas()) == ("AdviseUp", 1)
+    assert real.condition("Reconciling") == ("False", "Settled")
+    assert of(real) == "Current", real.status()["conditions"]

@@ -110,8 +110,10 @@ def _reconciling(findings: Findings) -> Condition:
     if pool.rolling_out:
         return Condition(kind, _TRUE, ConditionReason.ROLLING_OUT, "pods of a new revision replace the old ones")
     ready = findings.count.ready
-    if decision.to_replicas != pool.spec_replicas or ready != pool.spec_replicas:
-        return Condition(kind, _TRUE, ConditionReason.SCALING, f"{ready} of {decision.to_replicas} replicas are ready")
+    # What is only advised is on its way to nobody.
+    wanted = decision.to_replicas if decision.changes else pool.spec_replicas
+    if wanted != pool.spec_replicas or ready != wanted:
+        return Condition(kind, _TRUE, ConditionReason.SCALING, f"{ready} of {wanted} replicas are ready")
     return Condition(kind, _FALSE, ConditionReason.SETTLED, f"{ready} replicas run as decided")
 
 
