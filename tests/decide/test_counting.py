@@ -74,9 +74,9 @@ def test_late_first_tokens_of_before_the_window_are_no_misses_of_it():
         plan = one(served(now, 45.0 * index, late=30.0, running=running), plan.memory, now)
         assert plan.decision.rule is not Rule.CERTAIN_MISSES
     assert sum(each.good_upper for each in plan.memory.samples[-2:]) <= 60.0, "in all they are charged"
-    recent = attainment(totals(plan.memory.samples, now - 90.0), 20.0, True)
+    recent = attainment(totals([plan.memory.samples], [now - 90.0])[0], 20.0, True)
     assert recent.upper == 1.0
-    whole = attainment(totals(plan.memory.samples, START), 20.0, True)
+    whole = attainment(totals([plan.memory.samples], [START])[0], 20.0, True)
     assert whole.upper == pytest.approx(1.0 - 30.0 / (45.0 * 21))
 
 

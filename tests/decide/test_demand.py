@@ -7,7 +7,8 @@ import pytest
 from goodput.decide import Policy
 from goodput.decide.demand import Demand, Intervals, estimate, intervals
 from goodput.decide.forecast import forecast, max_ratio
-from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.memory import LoopMemory
+from goodput.domain.samples import Sample, Samples
 
 POLICY = Policy()
 
@@ -126,7 +127,7 @@ def test_a_single_jump_is_not_what_every_horizon_may_bring():
 
 def test_scrapes_of_router_pods_at_different_instants_add_up():
     """Two pods of 2 requests/s each, scraped 7 s apart: 4 requests/s in every interval, the newest included."""
-    samples = tuple(
+    samples = Samples.of(
         Sample(at=at, seconds=15.0, offered=30.0)
         for at in sorted([100.0 + 15 * k for k in range(10)] + [107.0 + 15 * k for k in range(10)])
     )
@@ -138,7 +139,7 @@ def test_scrapes_of_router_pods_at_different_instants_add_up():
 
 def test_an_interval_that_was_not_seen_in_full_does_not_count():
     """40 s of history are two intervals of 15 s, not three."""
-    counts = intervals((Sample(at=40.0, seconds=40.0, offered=80.0),), (), 40.0, POLICY)
+    counts = intervals(Samples.of([Sample(at=40.0, seconds=40.0, offered=80.0)]), (), 40.0, POLICY)
     assert counts.counts == pytest.approx([30.0, 30.0])
 
 
@@ -151,7 +152,7 @@ def test_a_gap_in_looking_is_no_ramp():
     away = Sample(at=1195.0, seconds=60.0, offered=270.0)
     back = tuple(Sample(at=1195.0 + 15.0 * k, seconds=15.0, offered=120.0) for k in (1, 2, 3))
     for number in range(4):
-        samples = (*known, away, *back[:number])
+        samples = Samples.of((*known, away, *back[:number]))
         seen = intervals(samples, (), samples[-1].at, POLICY)
         assert seen.apart == number
         found = estimate(seen, POLICY)

@@ -27,6 +27,7 @@ from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView
 from goodput.domain.podtable import PodTable
+from goodput.domain.samples import Samples
 from goodput.perfmodel import Lengths, Shape, architecture, capacity
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -73,7 +74,7 @@ def test_a_pod_that_misses_a_scrape_does_not_bring_all_its_tokens_back_at_once()
 
 def test_errors_that_replicas_do_not_heal_leave_the_trigger():
     """4 % errors of engines and 3 % late: within the SLO for what capacity explains, so nothing is added."""
-    samples = tuple(
+    samples = Samples.of(
         each._replace(
             finished=0.96 * each.offered,
             ttft_misses=0.03 * each.offered,
@@ -82,21 +83,21 @@ def test_errors_that_replicas_do_not_heal_leave_the_trigger():
         )
         for each in steady(30.0, 10).samples
     )
-    erring = tuple(each._replace(failed=0.04 * each.offered) for each in samples)
+    erring = Samples.of(each._replace(failed=0.04 * each.offered) for each in samples)
     plan = one(loaded(30.0, 10), steady(30.0, 10, samples=erring))
     assert plan.decision.rule is not Rule.CERTAIN_MISSES
-    refused = tuple(each._replace(rejected=0.04 * each.offered) for each in erring)
+    refused = Samples.of(each._replace(rejected=0.04 * each.offered) for each in erring)
     plan = one(loaded(30.0, 10), steady(30.0, 10, samples=refused))
     assert plan.decision.rule is Rule.CERTAIN_MISSES, "what engines refuse for lack of room is lack of capacity"
 
 
 def test_many_errors_are_failing_not_replicas():
     """A tenth of the requests fail: told, and not acted on."""
-    samples = tuple(
+    samples = Samples.of(
         each._replace(finished=0.9 * each.offered, good_lower=0.9 * each.offered, good_upper=0.9 * each.offered)
         for each in steady(3.0, 1).samples
     )
-    erring = tuple(each._replace(failed=0.1 * each.offered) for each in samples)
+    erring = Samples.of(each._replace(failed=0.1 * each.offered) for each in samples)
     plan = one(loaded(3.0, 1), steady(3.0, 1, samples=erring))
     assert replicas(plan) == 1
     assert condition(plan, ConditionType.SLO_MET)[1] is ConditionReason.FAILING

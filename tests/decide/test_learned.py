@@ -7,6 +7,7 @@ from tests.decide.test_explained import serving
 from tests.decide.test_replicas import loaded, replicas, steady
 
 from goodput.domain.memory import LoopMemory
+from goodput.domain.samples import Samples
 
 PODS = ("pod-0", "pod-1")
 
@@ -19,7 +20,7 @@ def test_what_is_believed_has_no_cliff_where_the_correction_crosses_one(lengths,
     def believed(correction: float) -> float:
         prompt, output = lengths
         number = 1e5
-        samples = tuple(
+        samples = Samples.of(
             each._replace(
                 prompt_tokens=number * prompt,
                 first_tokens=number,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from goodput.decide.memory_codec import dumps, loads
 from goodput.domain import podtable
-from goodput.domain.memory import MARKED, LoopMemory, PodMark, Sample
+from goodput.domain.memory import MARKED, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable
+from goodput.domain.samples import Sample, Samples
 
 numbers = st.floats(0, 1e10, allow_nan=False)
 
@@ -39,7 +40,7 @@ memories = st.builds(
     startup_seconds=st.lists(numbers, max_size=4).map(tuple),
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
-    samples=st.lists(samples, max_size=4).map(tuple),
+    samples=st.lists(samples, max_size=4).map(Samples.of),
     marks=tables,
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
@@ -82,7 +83,7 @@ def test_a_damaged_field_is_noticed(field, value):
 def test_a_large_memory_fits_into_a_config_map():
     """500 pods and half an hour of samples stay under 100 kB."""
     memory = LoopMemory(
-        samples=tuple(
+        samples=Samples.of(
             Sample(
                 at=1.7e9 + 10.123 * k, seconds=15.001, offered=431.0, finished=430.0, good_lower=421.5, good_upper=428.0
             )

@@ -13,8 +13,9 @@ from goodput.domain.conditions import ConditionType
 from goodput.domain.decision import Action
 from goodput.domain.identity import Key
 from goodput.domain.intent import ScalingMode
-from goodput.domain.memory import LoopMemory, PodMark, Sample
+from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView, PodState
+from goodput.domain.samples import Sample, Samples
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -31,7 +32,7 @@ def history(rps: float, pods: int, age: float = 600.0) -> LoopMemory:
         born_at=START - age,
         desired=pods,
         objective=(0.5, 0.05, None),
-        samples=tuple(
+        samples=Samples.of(
             Sample(at=START - 15.0 * k, seconds=15.0, offered=15.0 * rps) for k in reversed(range(int(age / 15)))
         ),
         loads=tuple((START - 10.0 * k, 1.1 * rps) for k in reversed(range(1, int(age / 10)))),

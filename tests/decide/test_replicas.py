@@ -8,14 +8,15 @@ from goodput.decide import Policy
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Action, Clamp, Rule
 from goodput.domain.intent import RoutingMode, ScalingMode
-from goodput.domain.memory import LoopMemory, PodMark, Sample
+from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView, PodState
 from goodput.domain.plan import ModelPlan
+from goodput.domain.samples import NO_SAMPLES, Sample, Samples
 
 
 def steady(rps: float, pods: int, seconds: float = 600.0, now: float = START, **changes: object) -> LoopMemory:
     """Memory after `seconds` of constant load on `pods` replicas, as the loop would have written it."""
-    samples = tuple(
+    samples = Samples.of(
         Sample(
             at=now - 15.0 * k,
             seconds=15.0,
@@ -38,9 +39,9 @@ def steady(rps: float, pods: int, seconds: float = 600.0, now: float = START, **
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def missed(samples: tuple[Sample, ...], share: float) -> tuple[Sample, ...]:
+def missed(samples: Samples, share: float) -> Samples:
     """`samples` of which a share had a late first token and as many were slow: the same ones, or others."""
-    return tuple(
+    return Samples.of(
         each._replace(
             ttft_misses=share * each.finished,
             tpot_misses=share * each.finished,
@@ -173,7 +174,7 @@ def test_a_scale_down_that_was_taken_back_waits_longer_but_keeps_one_replica_onl
 def test_misses_of_a_load_that_has_gone_add_nothing():
     """The average still holds the load of a minute ago, the newest interval is nearly empty."""
     bad = missed(steady(2.5, 1).samples, 0.5)
-    gone = (*bad[:-1], bad[-1]._replace(offered=2.0))
+    gone = Samples.of((*bad[:-1], bad[-1]._replace(offered=2.0)))
     for samples, want in ((bad, 2), (gone, 1)):
         assert replicas(one(loaded(2.5, 1), steady(2.5, 1, samples=samples))) == want
 
@@ -359,7 +360,7 @@ def test_an_infeasible_slo_is_shown_and_does_not_drive_replicas():
 
 def test_without_a_router_demand_is_a_named_lower_bound():
     """First tokens, growth of the queue and rejections stand in for arrivals."""
-    memory = steady(0.0, 1, samples=(), marks=engine_mark("pod-0", START - 15.0))
+    memory = steady(0.0, 1, samples=NO_SAMPLES, marks=engine_mark("pod-0", START - 15.0))
     busy = counters("pod-0", START, first_tokens=30.0, ttft_within=30.0, waiting=12.0, rejected=3.0)
     model = view(pool(pod("pod-0")), telemetry(busy, requests=None), routing=RoutingMode.NONE)
     plan = one(model, memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from goodput.decide.policy import Policy
-from goodput.domain.memory import Sample
+from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 
 # A sample that lasted longer than this many scrape intervals tells how many requests came in it, not when.
@@ -39,7 +39,7 @@ class Demand(Value, frozen=True):
 
 
 def intervals(
-    samples: tuple[Sample, ...],
+    samples: Samples,
     tail: tuple[tuple[float, float], ...],
     end: float,
     policy: Policy,
@@ -57,11 +57,9 @@ def intervals(
     earliest = end
     gap_end = 0.0
     horizon = end - wanted * width
-    for sample in reversed(samples):
-        seconds = sample.seconds
+    for stop, seconds, offered in samples.since(horizon):
         if seconds <= 0.0:
             continue
-        stop = sample.at
         start = stop - seconds
         if stop < horizon:
             earliest = min(earliest, stop)
@@ -69,8 +67,8 @@ def intervals(
         earliest = min(earliest, start)
         if seconds > GAP_INTERVALS * width:
             gap_end = max(gap_end, stop)
-        if sample.offered and start < end:
-            _spread(bins, end, width, (start, stop), sample.offered / seconds)
+        if offered and start < end:
+            _spread(bins, end, width, (start, stop), offered / seconds)
     for scraped_at, rate in tail:
         if rate and scraped_at < end:
             _spread(bins, end, width, (scraped_at, end), rate)

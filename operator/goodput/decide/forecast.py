@@ -8,7 +8,8 @@ from statistics import NormalDist
 
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.policy import Policy
-from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.memory import LoopMemory
+from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 
 _MOST_RATIOS = 40
@@ -83,7 +84,7 @@ def _line(demand: Demand, horizon: float, policy: Policy) -> float:
 
 
 def learn_ratio(
-    memory: LoopMemory, samples: tuple[Sample, ...], end: float, horizon: float, policy: Policy
+    memory: LoopMemory, samples: Samples, end: float, horizon: float, policy: Policy
 ) -> tuple[tuple[float, ...], float]:
     """(`max_ratios`, `ratio_at`) after `end`: one ratio per whole horizon.
 

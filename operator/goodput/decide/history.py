@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
 from math import isfinite, sqrt
 
+import numpy as np
+
 from goodput.decide.policy import Policy
-from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.memory import LoopMemory
+from goodput.domain.samples import Sample, Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths
 
@@ -27,65 +29,57 @@ class Attainment(Value, frozen=True):
     good_upper: float = 0.0
 
 
-class Totals(Value, frozen=True, kw_only=True):
+class Totals(Value, frozen=True):
     """Sums over the samples of a window, in requests and tokens."""
 
-    finished: float
-    good_lower: float
-    good_upper: float
-    misses: float
-    failed: float  # answered with an error by the router
-    rejected: float  # refused by engines
-    prompt_tokens: float
-    cached_tokens: float
-    generation_tokens: float
-    first_tokens: float  # of the samples whose prompt tokens are known
-    generated: float  # requests that finished in the samples whose generated tokens are known
+    finished: float = 0.0
+    good_lower: float = 0.0
+    good_upper: float = 0.0
+    misses: float = 0.0
+    failed: float = 0.0  # answered with an error by the router
+    rejected: float = 0.0  # refused by engines
+    prompt_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    generation_tokens: float = 0.0
+    first_tokens: float = 0.0  # of the samples whose prompt tokens are known
+    generated: float = 0.0  # requests that finished in the samples whose generated tokens are known
 
 
-_NOTHING = Totals(
-    finished=0.0,
-    good_lower=0.0,
-    good_upper=0.0,
-    misses=0.0,
-    failed=0.0,
-    rejected=0.0,
-    prompt_tokens=0.0,
-    cached_tokens=0.0,
-    generation_tokens=0.0,
-    first_tokens=0.0,
-    generated=0.0,
-)
-
-
-def totals(samples: tuple[Sample, ...], since: float, *, begun: float = 0.0) -> Totals:
-    """Sums over the samples after `since` (Unix seconds).
+def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[float] | None = None) -> list[Totals]:
+    """Sums over the samples of each Model after its `since` (Unix seconds).
 
     Samples that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
     """
-    begin = len(samples)
-    while begin and samples[begin - 1].at > since:
-        begin -= 1
-    seen: Sequence[Sample] = samples[begin:]
-    if begun:
-        seen = [each for each in seen if each.at - each.seconds >= begun]
-    if not seen:
-        return _NOTHING
-    column = dict(zip(Sample._fields, zip(*seen, strict=True), strict=True))
-    prompt, generation = column["prompt_tokens"], column["generation_tokens"]
-    return Totals(
-        finished=sum(column["finished"]),
-        good_lower=sum(column["good_lower"]),
-        good_upper=sum(column["good_upper"]),
-        misses=sum(column["ttft_misses"]) + sum(column["tpot_misses"]) + sum(column["e2e_misses"]),
-        failed=sum(column["failed"]),
-        rejected=sum(column["rejected"]),
-        prompt_tokens=sum(prompt),
-        cached_tokens=sum(column["cached_tokens"]),
-        generation_tokens=sum(generation),
-        first_tokens=sum(compress(column["first_tokens"], prompt)),
-        generated=sum(compress(column["finished"], generation)),
+    found = [Totals()] * len(fleet)
+    filled = [number for number, samples in enumerate(fleet) if len(samples)]
+    if not filled:
+        return found
+    sizes = [len(fleet[number]) for number in filled]
+    values = np.concatenate([fleet[number].values for number in filled])
+    whose = np.repeat(filled, sizes)
+    columns = dict(zip(Sample._fields, values.T, strict=True))
+    chosen = columns["at"] > np.array(since)[whose]
+    if begun is not None:
+        chosen &= columns["at"] - columns["seconds"] >= np.array(begun)[whose]
+    prompt, generation = columns["prompt_tokens"], columns["generation_tokens"]
+    summed = (
+        columns["finished"],
+        columns["good_lower"],
+        columns["good_upper"],
+        columns["ttft_misses"] + columns["tpot_misses"] + columns["e2e_misses"],
+        columns["failed"],
+        columns["rejected"],
+        prompt,
+        columns["cached_tokens"],
+        generation,
+        np.where(prompt > 0.0, columns["first_tokens"], 0.0),
+        np.where(generation > 0.0, columns["finished"], 0.0),
     )
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    sums = np.add.reduceat(np.where(chosen, np.stack(summed), 0.0), starts, axis=1).T.tolist()
+    for number, row in zip(filled, sums, strict=True):
+        found[number] = Totals(*row)
+    return found
 
 
 def attainment(seen: Totals, least_requests: float, routed: bool, *, explained: bool = False) -> Attainment:
@@ -124,27 +118,17 @@ def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:
         memory.last_scale_down_at,
         memory.trimmed_at,
         memory.loads[-1][0] if memory.loads else 0.0,
-        memory.samples[-1].at if memory.samples else 0.0,
+        memory.samples[-1].at if len(memory.samples) else 0.0,
     )
     return latest > now + policy.stale_scrapes * policy.scrape_seconds
 
 
-def under_another_objective(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+def under_another_objective(samples: Samples) -> Samples:
     """`samples` as far as they speak of load: what was good under another objective says nothing about this one."""
-    return tuple(
+    return Samples.of(
         each._replace(good_lower=0.0, good_upper=each.finished, ttft_misses=0.0, tpot_misses=0.0, e2e_misses=0.0)
         for each in samples
     )
-
-
-def keep(samples: tuple[Sample, ...], new: Sample | None, now: float, seconds: float) -> tuple[Sample, ...]:
-    """`samples` with the new one, without those older than `seconds`."""
-    oldest = now - seconds
-    first = 0
-    while first < len(samples) and samples[first].at < oldest:
-        first += 1
-    kept = samples[first:] if first else samples
-    return kept if new is None else (*kept, new)
 
 
 def window_seconds(request_p95: float | None, policy: Policy) -> float:

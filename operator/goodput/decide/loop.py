@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from goodput.decide.bounds import Shared
-from goodput.decide.model import decide_model, recalled
+from goodput.decide.model import decide_model, look_at, recalled, sum_up
 from goodput.decide.podcounts import count_pods
 from goodput.decide.policy import Policy
 from goodput.decide.telemetry import look
@@ -36,11 +36,10 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     memories = [recalled(view, memory.get(view.intent.key), fleet) for view in models]
     looks = [look(view, known, policy, fleet.telemetry_error) for view, known in zip(models, memories, strict=True)]
     counted = iter(count_pods([each for each in looks if each is not None], policy))
-    return Plan(
-        models=tuple(
-            [
-                decide_model(view, known, next(counted) if each is not None else None, fleet)
-                for view, known, each in zip(models, memories, looks, strict=True)
-            ]
-        )
-    )
+    looked = [
+        look_at(view, known, next(counted) if each is not None else None, fleet)
+        for view, known, each in zip(models, memories, looks, strict=True)
+    ]
+    # One after the other: they share what is free.
+    plans = [decide_model(each, seen, fleet) for each, seen in zip(looked, sum_up(looked, fleet), strict=True)]
+    return Plan(models=tuple(plans))

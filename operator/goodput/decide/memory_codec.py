@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
-from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark, Sample
+from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable, empty
+from goodput.domain.samples import WIDTH, Sample, Samples
 
 _PLAIN = (
     "born_at",
@@ -73,12 +74,18 @@ def loads(text: str) -> LoopMemory | None:
             **values,
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
-            samples=tuple(Sample(*(_number(value) for value in row)) for row in body["samples"]),
+            samples=_samples(body["samples"]),
             marks=_table(body["marks"]),
             router_marks=_marks(body["router_marks"], ROUTER_VALUES),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
         return None
+
+
+def _samples(rows: list[list[Any]]) -> Samples:
+    if any(len(row) != WIDTH for row in rows):
+        raise ValueError(f"a sample has {WIDTH} values")
+    return Samples.of(Sample(*(_number(value) for value in row)) for row in rows)
 
 
 def _table(rows: list[list[Any]]) -> PodTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from goodput.decide.placement import moving, place
 from goodput.decide.podcounts import Counted
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
-from goodput.decide.telemetry import in_flight, objective_mark, read
+from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
 from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
 from goodput.domain.decision import Action, Clamp, Decision, Rule
@@ -24,6 +25,7 @@ from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PoolView
 from goodput.domain.plan import ModelPlan, Placement, PoolPlan
+from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel.memory import weight_bytes
 
@@ -51,39 +53,85 @@ def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> Lo
     return memory
 
 
-def decide_model(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet: Fleet) -> ModelPlan:
-    """The plan of one Model; `counted` is what its engine pods did, None where that cannot be told."""
-    policy, now, intent = fleet.policy, fleet.now, view.intent
+class Looked(Value, frozen=True):
+    """What one Model's telemetry says, before anything is decided. Times are Unix seconds."""
+
+    view: ModelView
+    memory: LoopMemory
+    reading: Reading
+    samples: Samples
+    count: Count
+    window: float  # seconds of the attainment
+    # What a decision may still mend: since the last change took effect, at most a minute or two ago.
+    recent_since: float
+
+
+def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet: Fleet) -> Looked:
+    """Read the telemetry of one Model; `counted` is what its engine pods did, None where that cannot be told."""
+    policy, now = fleet.policy, fleet.now
     reading = read(view, memory, policy, now, counted=counted, telemetry_error=fleet.telemetry_error)
+    p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
+    window = history.window_seconds(p95, policy)
+    samples = memory.samples.with_new(reading.sample, now - max(window, policy.attainment_window_seconds))
+    count = Count.of(view.pool)
+    recent_since = max(
+        now - policy.miss_window_seconds, count.newest_ready_at + policy.scrape_seconds, memory.last_scale_up_at
+    )
+    return Looked(view, memory, reading, samples, count, window, recent_since)
+
+
+class Seen(Value, frozen=True):
+    """Sums over what was seen of one Model."""
+
+    ten_minutes: history.Totals
+    windowed: history.Totals  # over the window of its attainment
+    recent: history.Totals
+
+
+def sum_up(looked: Sequence[Looked], fleet: Fleet) -> list[Seen]:
+    """Sums for each Model."""
+    policy, now = fleet.policy, fleet.now
+    samples = [each.samples for each in looked]
+    ten_minutes = history.totals(samples, [now - policy.attainment_window_seconds] * len(looked))
+    windowed = ten_minutes
+    if any(each.window != policy.attainment_window_seconds for each in looked):
+        windowed = history.totals(samples, [now - each.window for each in looked])
+    recent = history.totals(
+        samples,
+        [each.recent_since for each in looked],
+        [each.recent_since - policy.scrape_seconds for each in looked],
+    )
+    return [Seen(*sums) for sums in zip(ten_minutes, windowed, recent, strict=True)]
+
+
+def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
+    """The plan of one Model."""
+    view, memory, policy = looked.view, looked.memory, fleet.policy
+    intent = view.intent
     placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy)
     if placed.placement is not None:
         memory = for_placement(memory, placed.placement)
-    p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
-    window = history.window_seconds(p95, policy)
-    samples = history.keep(memory.samples, reading.sample, now, max(window, policy.attainment_window_seconds))
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
     weights = weight_bytes(intent.architecture) if intent.architecture is not None else 0.0
-    ten_minutes = history.totals(samples, now - policy.attainment_window_seconds)
-    # A window is as long as that, unless requests are.
-    windowed = ten_minutes if window == policy.attainment_window_seconds else history.totals(samples, now - window)
-    lengths, seen = history.lengths(ten_minutes, policy)
+    lengths, lengths_requests = history.lengths(seen.ten_minutes, policy)
     routed = intent.routing is RoutingMode.ROUTER
     least = intent.objective.min_requests if intent.objective is not None else 1
     work = Work(
         view=view,
         memory=memory,
         fleet=fleet,
-        reading=reading,
+        reading=looked.reading,
         placed=placed,
-        samples=samples,
+        samples=looked.samples,
         startup=startup_seconds(memory, policy, weights),
         lengths=lengths,
-        lengths_requests=seen,
-        attainment=history.attainment(windowed, least, routed),
-        window=window,
-        count=Count.of(view.pool),
+        lengths_requests=lengths_requests,
+        attainment=history.attainment(seen.windowed, least, routed),
+        recent=seen.recent,
+        window=looked.window,
+        count=looked.count,
     )
     if placed.placement is not None and intent.objective is not None:
         size(work, placed.placement, intent.objective)

@@ -53,7 +53,7 @@ def figures(work: Work, runs: int, total: int) -> Figures:
     pods = work.count.placed
     covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
     seen = work.attainment
-    known = bool(work.samples) and not work.reading.blind
+    known = len(work.samples) > 0 and not work.reading.blind
     demand = work.demand
     return Figures(
         demand_rps=demand.rps if demand is not None else None,

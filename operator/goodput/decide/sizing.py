@@ -123,14 +123,10 @@ def _observation(work: Work, changing: bool) -> Observation:
 
 def _recent(work: Work) -> history.Attainment:
     """Attainment of the last moments, since the last change took effect: what a decision may still mend."""
-    policy, now, memory = work.fleet.policy, work.fleet.now, work.memory
     intent = work.view.intent
-    newest = work.count.newest_ready_at
-    since = max(now - policy.miss_window_seconds, newest + policy.scrape_seconds, memory.last_scale_up_at)
     least = intent.objective.min_requests if intent.objective is not None else 1
     routed = intent.routing is RoutingMode.ROUTER
-    seen = history.totals(work.samples, since, begun=since - policy.scrape_seconds)
-    return history.attainment(seen, least, routed, explained=True)
+    return history.attainment(work.recent, least, routed, explained=True)
 
 
 def _only_new_revision_fails(pool: PoolView) -> bool:

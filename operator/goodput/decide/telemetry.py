@@ -18,7 +18,7 @@ from goodput.decide.policy import Policy
 from goodput.domain import podtable as pt
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.memory import ARRIVAL_RATE, MARKED, LoopMemory, PodMark, Sample
+from goodput.domain.memory import ARRIVAL_RATE, MARKED, LoopMemory, PodMark
 from goodput.domain.observed import (
     ModelTelemetry,
     ModelView,
@@ -28,6 +28,7 @@ from goodput.domain.observed import (
     RouterTelemetry,
 )
 from goodput.domain.podtable import Column, PodTable
+from goodput.domain.samples import Sample
 
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)

@@ -13,8 +13,9 @@ from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
-from goodput.domain.memory import LoopMemory, Sample
+from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import GpuSupply, ModelView
+from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths
 
@@ -39,11 +40,12 @@ class Work:
     fleet: Fleet
     reading: Reading
     placed: Placed
-    samples: tuple[Sample, ...]
+    samples: Samples
     startup: float
     lengths: Lengths
     lengths_requests: float
     attainment: history.Attainment
+    recent: history.Totals  # of the last moments, since the last change took effect
     window: float  # seconds of the attainment
     count: Count
     demand: Demand | None = None

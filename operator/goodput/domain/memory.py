@@ -5,9 +5,8 @@ Lost or unreadable memory means priors, and no scale-down for a full window (`bo
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from goodput.domain.podtable import COUNTERS, PodTable, empty
+from goodput.domain.samples import NO_SAMPLES, Samples
 from goodput.domain.values import Value
 
 MEMORY_VERSION = 2
@@ -31,26 +30,6 @@ class PodMark(Value, frozen=True):
     values: tuple[float | None, ...]
 
 
-class Sample(NamedTuple):
-    """What happened between two looks: an interval that ended at `at` (Unix seconds) and lasted `seconds`."""
-
-    at: float
-    seconds: float
-    offered: float  # requests that arrived
-    finished: float = 0.0
-    ttft_misses: float = 0.0
-    tpot_misses: float = 0.0
-    e2e_misses: float = 0.0
-    good_lower: float = 0.0
-    good_upper: float = 0.0
-    rejected: float = 0.0
-    prompt_tokens: float = 0.0
-    cached_tokens: float = 0.0
-    generation_tokens: float = 0.0
-    first_tokens: float = 0.0  # requests that got their first token
-    failed: float = 0.0  # requests that the router answered with an error
-
-
 class LoopMemory(Value, frozen=True, kw_only=True):
     """Memory of one Model. Times are Unix seconds, 0: never."""
 
@@ -65,7 +44,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
     correction: float = 1.0  # true over believed capacity, slow
     max_ratios: tuple[float, ...] = ()  # observed max demand over a horizon / demand at its start
-    samples: tuple[Sample, ...] = ()  # newest last, bounded in time and number
+    samples: Samples = NO_SAMPLES  # bounded in time
     marks: PodTable = empty(MARKED)  # engine pods at their last scrapes seen, so that the next ones give differences
     router_marks: tuple[PodMark, ...] = ()  # per router pod
     pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
