@@ -173,7 +173,7 @@ class Applier:
         try:
             found = await self.api.get(MODELS, key.namespace, key.name)
         except NotFound:
-            self.world.models.remove(key)
+            self.world.models.remove(key, intent.uid)
             raise Conflict(f"Model {key} is gone") from None
         if found["metadata"]["uid"] != intent.uid or "deletionTimestamp" in found["metadata"]:
             self.world.models.put(found)

@@ -15,7 +15,7 @@ import kopf
 
 from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
 from goodput.adapters.kube_connection import Connection
-from goodput.adapters.reflector import key_of
+from goodput.adapters.reflector import key_of, version_of
 from goodput.runtime.entries import Kept
 from goodput_controllers.world import World
 
@@ -110,8 +110,8 @@ def take(world: World, kept: Kept[Any], kind: str | None, manifest: dict[str, An
     key = key_of(manifest)
     before = kept.get(key)
     if kind == "DELETED":
-        kept.remove(key)
-        world.touched()
+        if kept.remove(key, manifest["metadata"]["uid"], version_of(manifest)):
+            world.touched()
         return
     if kept.put(manifest):
         after = kept.get(key)

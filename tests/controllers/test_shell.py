@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+import pytest
+
 from goodput.domain.identity import Key
+from goodput.runtime import entries as entries_module
 from goodput_controllers import kopf_shell
 from goodput_controllers.world import World
 
@@ -95,3 +98,55 @@ async def test_a_list_from_before_a_model_does_not_remove_it() -> None:
     assert len(world.models) == 1
     assert world.models.replace_all([], "8")
     assert len(world.models) == 0
+
+
+async def test_a_deletion_ends_only_the_object_that_it_is_of() -> None:
+    """Deleted and made again in one burst: kopf orders events of one uid only, so the old deletion may come last."""
+    world = World()
+    key = Key("a", "m")
+    kopf_shell.take(world, world.models, "ADDED", manifest(1, uid="u1"))
+    kopf_shell.take(world, world.models, "ADDED", manifest(6, uid="u2"))
+    world.dirty.clear()
+    kopf_shell.take(world, world.models, "DELETED", manifest(5, uid="u1"))
+    entry = world.models.get(key)
+    assert entry is not None
+    assert entry.uid == "u2"
+    assert not world.dirty.is_set()
+    kopf_shell.take(world, world.models, "DELETED", manifest(7, uid="u2"))
+    assert world.models.get(key) is None
+
+
+@pytest.mark.parametrize("uid", ["u1", "u2"])
+@pytest.mark.parametrize("foreground", [False, True])
+async def test_what_is_older_than_a_deletion_brings_nothing_back(uid: str, foreground: bool) -> None:
+    """An event of an earlier object of that name, or a list from before the deletion; a later object is taken."""
+    world = World()
+    kopf_shell.take(world, world.models, "ADDED", manifest(4, uid="u2"))
+    if foreground:
+        deleting = manifest(5, uid="u2", deletionTimestamp="2026-01-01T00:00:00Z")
+        kopf_shell.take(world, world.models, "MODIFIED", deleting)
+    else:
+        kopf_shell.take(world, world.models, "DELETED", manifest(5, uid="u2"))
+    kopf_shell.take(world, world.models, "MODIFIED", manifest(3, uid=uid))
+    assert not world.models.replace_all([manifest(4, uid=uid)], "4")
+    assert len(world.models) == 0
+    kopf_shell.take(world, world.models, "ADDED", manifest(6, uid="u3"))
+    assert len(world.models) == 1
+
+
+async def test_deletions_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the latest of them: names that come and go must not fill the memory."""
+    monkeypatch.setattr(entries_module, "DELETIONS_REMEMBERED", 3)
+    kept = World().models
+    for version in range(1, 10):
+        kept.remove(Key("a", f"m{version}"), "u", version)
+    assert list(kept._deletions) == [Key("a", f"m{version}") for version in (7, 8, 9)]
+
+
+async def test_what_a_list_left_out_may_come_back() -> None:
+    """A list that lacks an object is no word of its deletion: the next one may have it again."""
+    world = World()
+    kopf_shell.take(world, world.models, "ADDED", manifest(1))
+    assert world.models.replace_all([], "8")
+    assert world.models.replace_all([manifest(1)], "9")
+    assert len(world.models) == 1

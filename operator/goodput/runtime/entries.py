@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from goodput.adapters.reflector import key_of, version_of
@@ -13,6 +13,9 @@ from goodput.domain.errors import InvalidObject
 from goodput.domain.identity import Key
 
 T = TypeVar("T", bound=ApiObject)
+
+# Deletions of so many names are remembered. Only what is still on its way from before them matters.
+DELETIONS_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class Entry(Generic[T]):
 class Kept(Generic[T]):
     """All objects of one of our kinds. An object that is being deleted counts as gone.
 
+    Events of objects of one name may come in any order when it was deleted and made again: kopf orders those of one uid
+    only, and a list may be older than either. What is older than a deletion is not believed.
+
     With `keep_last` the last value of one that is gone stays, marked as deleted: something may depend on it.
     """
 
@@ -38,20 +44,25 @@ class Kept(Generic[T]):
         self._kind = kind
         self._keep_last = keep_last
         self._entries: dict[Key, Entry[T]] = {}
+        # Version of the last deletion seen, the latest seen last.
+        self._deletions: dict[Key, int] = {}
         self.last_activity = time.monotonic()
         self.synced = False
 
     def put(self, raw: Mapping[str, Any]) -> bool:
-        """Take an object; False if a newer or equal one is known already."""
+        """Take an object; False if a newer or equal one is known already, or that it was deleted since."""
         manifest = dict(raw)
         key, version = key_of(manifest), version_of(manifest)
         self.last_activity = time.monotonic()
         before = self._entries.get(key)
         if before is not None and not before.deleted and before.version >= version:
             return False
+        if version <= self._deletions.get(key, -1):
+            return False
         if manifest["metadata"].get("deletionTimestamp"):
             # Whoever deletes it waits for its children to go: nothing may bring them back.
-            self.remove(key)
+            self._note_deletion(key, version)
+            self._drop(key)
             return before is not None and not before.deleted
         value: T | None
         error: InvalidObject | None = None
@@ -65,14 +76,27 @@ class Kept(Generic[T]):
         self._entries[key] = Entry(key, metadata["uid"], version, int(metadata.get("generation") or 0), value, error)
         return True
 
-    def remove(self, key: Key) -> None:
-        """Take note of a deletion."""
+    def remove(self, key: Key, uid: str, version: int = 0) -> bool:
+        """Take note of the deletion of one object (at this version, if known); False if it is not the one kept."""
         self.last_activity = time.monotonic()
+        self._note_deletion(key, version)
+        entry = self._entries.get(key)
+        if entry is None or entry.deleted or entry.uid != uid:
+            return False
+        self._drop(key)
+        return True
+
+    def _note_deletion(self, key: Key, version: int) -> None:
+        latest = max(version, self._deletions.pop(key, 0))
+        if latest:
+            self._deletions[key] = latest
+        if len(self._deletions) > DELETIONS_REMEMBERED:
+            del self._deletions[next(iter(self._deletions))]
+
+    def _drop(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None and self._keep_last and entry.value is not None:
-            self._entries[key] = Entry(
-                key, entry.uid, entry.version, entry.generation, entry.value, entry.error, deleted=True
-            )
+            self._entries[key] = replace(entry, deleted=True)
 
     def replace_all(self, manifests: list[dict[str, Any]], version: str) -> bool:
         """Compare with a list of this resource version; True if something differed."""
@@ -83,7 +107,7 @@ class Kept(Generic[T]):
         for key, entry in list(self._entries.items()):
             # A list from before an object says nothing of it: its event may have come while the list was read.
             if key not in present and not entry.deleted and entry.version <= int(version or 0):
-                self.remove(key)
+                self._drop(key)
                 changed = True
         self.synced = True
         return changed
