@@ -186,6 +186,35 @@ def test_top_prefers_live_figures_and_keeps_the_unknown_unknown() -> None:
     assert (fresh["demand/s"], fresh["attainment"]) == ("8.04", "95-99%")
 
 
+class Answer:
+    """What Prometheus answers to the query of live figures."""
+
+    def __init__(self, query: str, series: list[dict[str, str]]) -> None:
+        asked = query.split("by (")[1].split(")")[0].split(", ")
+        self.result = [
+            {"metric": {name: labels[name] for name in asked if name in labels}, "value": [0, labels["value"]]}
+            for labels in series
+        ]
+
+    def raise_for_status(self) -> None:
+        """It is well."""
+
+    def json(self) -> dict[str, Any]:
+        return {"status": "success", "data": {"resultType": "vector", "result": self.result}}
+
+
+@pytest.mark.parametrize("renames", [True, False], ids=["a scrape that renames our labels", "one that keeps them"])
+def test_live_figures_are_those_of_the_namespace_of_the_model(monkeypatch: pytest.MonkeyPatch, renames: bool) -> None:
+    """Whether the scrape has a namespace of its own or keeps ours: each Model has its own figures, none another's."""
+    demand = "goodput_demand_requests_per_second"
+    ours = "exported_namespace" if renames else "namespace"
+    target = {"__name__": demand, "namespace": "goodput-system", "model": "m"}
+    series = [{**target, ours: "team-a", "value": "7.5"}, {**target, ours: "team-b", "value": "99"}]
+    monkeypatch.setattr(top.requests, "get", lambda _, params, timeout: Answer(params["query"], series))
+    live = top.live_figures("http://prometheus:9090/")
+    assert live == {("team-a", "m"): {"demand/s": 7.5}, ("team-b", "m"): {"demand/s": 99.0}}
+
+
 def test_fields_of_half_written_objects() -> None:
     """Reading deep into an object that lacks a part gives the default."""
     assert session.field({"a": {"b": None}}, "a", "b", default="x") == "x"

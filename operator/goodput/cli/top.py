@@ -28,12 +28,15 @@ Live = Mapping[tuple[str, str], Mapping[str, float]]
 def live_figures(prometheus_url: str) -> Live:
     """Figures by namespace and Model, from one query.
 
+    A scrape with labels of its own of these names (that of a PodMonitor has `namespace`) calls ours `exported_...`.
+
     Raises:
         requests.RequestException: Prometheus does not answer.
         ValueError, KeyError: it answers something else.
     """
     names = "|".join(_LIVE.values())
-    query = f'max by (__name__, namespace, model) ({{__name__=~"{names}"}})'
+    labels_asked = "__name__, namespace, model, exported_namespace, exported_model"
+    query = f'max by ({labels_asked}) ({{__name__=~"{names}"}})'
     answer = requests.get(
         f"{prometheus_url.rstrip('/')}/api/v1/query", params={"query": query}, timeout=LIVE_DEADLINE_SECONDS
     )
@@ -42,9 +45,15 @@ def live_figures(prometheus_url: str) -> Live:
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in answer.json()["data"]["result"]:
         labels = row["metric"]
-        key = (labels.get("namespace", ""), labels.get("model", ""))
-        found.setdefault(key, {})[columns[labels["__name__"]]] = float(row["value"][1])
+        key = (_ours(labels, "namespace"), _ours(labels, "model"))
+        column, value = columns[labels["__name__"]], float(row["value"][1])
+        known = found.setdefault(key, {})
+        known[column] = max(value, known.get(column, value))
     return found
+
+
+def _ours(labels: Mapping[str, str], name: str) -> str:
+    return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
 def rows(models: Sequence[Object], live: Live) -> list[dict[str, Any]]:
