@@ -160,6 +160,7 @@ class Applier:
                 replicas=render.replicas,
                 settings=render.settings,
                 take_update=render.take_update,
+                unserved=render.unserved,
                 surge=render.surge,
             )
             self._settled[intent.key] = _Settled(key_of_render, contents, rendered.update_available, changes)

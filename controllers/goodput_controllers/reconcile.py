@@ -256,6 +256,7 @@ class Reconciler:
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
             take_update=self.rollouts.take_update(plan.key),
+            unserved=self.rollouts.unserved(plan.key),
             surge=self.rollouts.surge(plan.key),
         )
 
@@ -271,6 +272,7 @@ class Reconciler:
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
             take_update=self.rollouts.take_update(plan.key),
+            unserved=self.rollouts.unserved(plan.key),
             surge=self.rollouts.surge(plan.key),
         )
 

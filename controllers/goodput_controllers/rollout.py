@@ -33,13 +33,16 @@ class Rollouts:
     _ungranted: set[Key] = field(default_factory=set)
     _surging: set[Key] = field(default_factory=set)
     _problems: dict[Key, Problem] = field(default_factory=dict)
+    # Pools of which no pod was ever ready, by Model.
+    _unserved: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
     def forget(self, present: set[Key]) -> None:
         self._one_by_one &= present
         self._ungranted &= present
         self._surging &= present
-        for key in self._problems.keys() - present:
-            del self._problems[key]
+        for kept in (self._problems, self._unserved):
+            for key in kept.keys() - present:
+                del kept[key]
         if self._updating is not None and self._updating not in present:
             self._updating = None
 
@@ -52,6 +55,7 @@ class Rollouts:
         for view in snapshot.models:
             key = view.intent.key
             model = plans.get(key)
+            self._unserved[key] = () if model is None else _unserved(view, model)
             if not view.pool.rolling_out or model is None:
                 self._one_by_one.discard(key)
                 self._problems.pop(key, None)
@@ -62,6 +66,10 @@ class Rollouts:
     def take_update(self, key: Key) -> bool:
         """Whether it is this Model's turn."""
         return key == self._updating
+
+    def unserved(self, key: Key) -> tuple[str, ...]:
+        """Pools that take an update at once: none of their pods was ever ready."""
+        return self._unserved.get(key, ())
 
     def surge(self, key: Key) -> bool:
         """Whether a new pod starts before an old one goes."""
@@ -105,7 +113,8 @@ class Rollouts:
         unplaced = [pod for pod in new if is_unschedulable(pod)]
         self._problems.pop(key, None)
         if unplaced and plan.pool is not None:
-            if _rest_suffices(view, plan):
+            # Of pods of which none was ever ready, the old ones may hold the very GPU that a new one waits for.
+            if view.pool.name in self._unserved[key] or _rest_suffices(view, plan):
                 self._one_by_one.add(key)
                 return
             gpus = plan.pool.placement.gpus * len(unplaced)
@@ -127,6 +136,21 @@ def _replaces_pods(view: ModelView) -> bool:
     pool = view.pool
     return pool.rolling_out and any(
         pod.revision != pool.revision for pod in pool.pods if pod.state is not PodState.TERMINATING
+    )
+
+
+def _unserved(view: ModelView, plan: ModelPlan) -> tuple[str, ...]:
+    """Pools that serve nobody and never did.
+
+    Pods tell of themselves only; whether engines before them were ready is remembered by what was learned from them. A
+    pod on its way out may have been.
+    """
+    never_ready = (PodState.PENDING, PodState.STARTING, PodState.FAILED)
+    served = bool(plan.memory.startup_seconds) or plan.memory.proven_rps > 0.0
+    return tuple(
+        pool.name
+        for pool in (view.pool, view.router)
+        if pool.exists and all(pod.state in never_ready for pod in pool.pods) and not (served and pool is view.pool)
     )
 
 

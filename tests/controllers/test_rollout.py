@@ -129,6 +129,42 @@ def test_a_new_pod_that_never_gets_ready_is_told() -> None:
     assert looked(fleet(*OLD, replace(slow, revision="old"))).problem(M) is None
 
 
+NEVER_READY = (pod("a", PodState.PENDING), pod("b", PodState.FAILED), pod("c", PodState.STARTING))
+
+
+def test_pods_of_which_none_was_ever_ready_take_updates_at_once() -> None:
+    """Nothing serves, so there is nothing to protect."""
+    assert looked(fleet(*NEVER_READY, rolling=False)).unserved(M) == ("serve",)
+    assert looked(fleet(rolling=False)).unserved(M) == ("serve",), "a quota refuses every pod"
+
+
+@pytest.mark.parametrize("state", [PodState.READY, PodState.UNREADY, PodState.TERMINATING])
+def test_one_pod_that_serves_or_served_protects_the_others(state: PodState) -> None:
+    """Of one that is on its way out nobody knows: it counts as one that served."""
+    assert looked(fleet(*NEVER_READY, pod("d", state), rolling=False)).unserved(M) == ()
+
+
+@pytest.mark.parametrize("memory", [LoopMemory(startup_seconds=(90.0,)), LoopMemory(proven_rps=1.0)])
+def test_engines_that_once_served_are_protected_when_their_pods_are_new(memory: LoopMemory) -> None:
+    """After a drain of all nodes the pods that come have not been ready yet, and nobody asked for another template."""
+    view, plan = fleet(*NEVER_READY, rolling=False)
+    assert looked((view, replace(plan, memory=memory))).unserved(M) == ()
+
+
+def test_routers_that_were_never_ready_take_updates_at_once() -> None:
+    """Whatever engines do."""
+    view, plan = fleet(*OLD, rolling=False)
+    router = PoolView(name="router", exists=True, pods=(replace(NEVER_READY[1], pool="router"),))
+    assert looked((replace(view, router=router), plan)).unserved(M) == ("router",)
+
+
+def test_of_pods_that_never_served_an_old_one_goes_first() -> None:
+    """It may hold the very GPU that the new one waits for: without that the mended template would never start."""
+    rollouts = looked(fleet(pod("a", PodState.FAILED), UNPLACED))
+    assert not rollouts.surge(M)
+    assert rollouts.problem(M) is None
+
+
 def test_updates_come_one_model_at_a_time() -> None:
     """The next Model takes its update only when no other is rolling out."""
     still = [fleet(*OLD, name=name, rolling=False) for name in ("one", "two")]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from goodput.adapters.kinds import DEPLOYMENTS
 from goodput.domain.identity import Key
@@ -34,6 +37,38 @@ async def test_an_update_that_comes_or_goes_is_written_at_once_and_once(bench: A
         assert bench.condition("UpdateAvailable") == told
         await bench.tick(5)
         assert _status_writes(bench) == 1, bench.api.writes
+
+
+def _template(bench: Any) -> dict[str, Any]:
+    found: dict[str, Any] = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]["spec"]["template"]
+    return found
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["serves", "never ready"])
+async def test_a_mended_setting_reaches_pods_that_never_served_and_is_told_for_others(
+    bench: Any, new_bench: Callable[..., Any], ready: bool
+) -> None:
+    """An operator with a longer start-up time takes over: pods that serve stay, those that never did come anew."""
+    bench.apply(bench.model())
+    await bench.tick()
+    bench.play_kubelet(ready=ready)
+    await bench.tick(3)
+    before = _template(bench)
+    second = new_bench(bench.api, startup_timeout_seconds=7200)
+    second.now = bench.now
+    await second.start()
+    await second.tick(3)
+    if ready:
+        assert _template(bench) == before
+        assert bench.condition("UpdateAvailable") == ("True", "RenderingChanged")
+    else:
+        probe = _template(bench)["spec"]["containers"][0]["startupProbe"]
+        assert probe["failureThreshold"] * probe["periodSeconds"] == 7260
+        assert bench.condition("UpdateAvailable") == ("False", "UpToDate")
+    bench.api.writes.clear()
+    await second.tick(3)
+    assert [write for write in bench.api.writes if write[1] == "Deployment"] == []
+    await second.stop()
 
 
 async def test_a_pause_does_not_unsay_an_update(bench: Any) -> None:

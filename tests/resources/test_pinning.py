@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.resources.conftest import PLACEMENT_FIELDS, SETTINGS_FIELDS
 
+from goodput.domain.decision import Rejected
 from goodput.domain.identity import LABEL_REVISION
 from goodput.domain.intent import Objective
 from goodput.resources import pinning
@@ -151,10 +153,117 @@ def test_other_default_secrets_are_an_update_unless_the_user_chose_some(make_ren
     assert render_model(make_render(own, **defaults), existing).update_available is None
 
 
-def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, stored: Stored) -> None:
-    """`engine.update: Automatic` takes new renderings and images, not drifting sizes or an edited SLO."""
+# What an administrator mends, and how it is told.
+MENDED: dict[str, tuple[dict[str, Any], str]] = {
+    "tolerations": (
+        {"tolerations": ('{"key":"gpu","operator":"Exists"}',)},
+        'engine pods have tolerations none, by GPUType l40s it is {"key":"gpu","operator":"Exists"}',
+    ),
+    "node selector": (
+        {"node_selector": (("gpu", "right"), ("zone", "a"))},
+        "engine pods have nodeSelector nvidia.com/gpu.product=NVIDIA-L40S, by GPUType l40s it is gpu=right,zone=a",
+    ),
+    "memory": (
+        {"max_model_len": 2048},
+        "engine pods have --max-model-len 8192, by GPUType l40s it is 2048",
+    ),
+    "time to start": (
+        {"startup_timeout_seconds": 7200},
+        "engine pods may take 1800 s to start, the settings say 7200 s",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MENDED)
+def test_what_an_administrator_mends_is_told_and_taken_in_turn(what: str, make_render: Make, stored: Stored) -> None:
+    """Pods that serve stay as they are until it is their turn; then nothing waits any more."""
+    change, text = MENDED[what]
     first = render_model(make_render(), {})
-    changed = make_render(objective=None, max_num_seqs=48, take_update=True)
+    told = render_model(make_render(**change), stored(first))
+    assert _templates(told) == _templates(first)
+    assert told.update_available == text
+    taken = render_model(make_render(**change, take_update=True), stored(told))
+    assert _templates(taken)[ENGINE]["spec"] == _templates(render_model(make_render(**change), {}))[ENGINE]["spec"]
+    assert render_model(make_render(**change), stored(taken)).update_available is None
+
+
+@pytest.mark.parametrize("what", MENDED)
+def test_pods_that_never_served_take_it_at_once(what: str, make_render: Make, stored: Stored) -> None:
+    """There is nothing to protect: what keeps them from starting may be what was mended."""
+    change, _ = MENDED[what]
+    first = render_model(make_render(), {})
+    second = render_model(make_render(**change, unserved=("serve",)), stored(first))
+    assert _templates(second)[ENGINE] == _templates(render_model(make_render(**change), {}))[ENGINE]
+    assert _templates(second)[ROUTER] == _templates(first)[ROUTER]
+    assert second.update_available is None
+
+
+def test_routers_that_never_served_take_a_mended_image_and_engines_stay(make_render: Make, stored: Stored) -> None:
+    """Each pool stands for itself."""
+    change = {"router_image": "goodput-router:mended", "engine_image": "vllm/vllm-openai:v0.34.0"}
+    first = render_model(make_render(), {})
+    second = render_model(make_render(**change, unserved=("router",)), stored(first))
+    assert _templates(second)[ROUTER]["spec"]["containers"][0]["image"] == "goodput-router:mended"
+    assert _templates(second)[ENGINE] == _templates(first)[ENGINE]
+
+
+@pytest.mark.parametrize("change", [{"objective": None}, {"max_num_queued_requests": 77}, {"replicas": 9}])
+def test_pods_that_start_go_on_where_nothing_was_mended(
+    change: dict[str, Any], make_render: Make, stored: Stored
+) -> None:
+    """An SLO that is edited while a first replica loads does not make it load again."""
+    first = render_model(make_render(), {})
+    assert _templates(render_model(make_render(**change, unserved=("serve", "router")), stored(first))) == _templates(
+        first
+    )
+
+
+# Another value of each thing that an administrator or a decision sets.
+OTHER: dict[str, Any] = {
+    "engine_image": "x:2",
+    "router_image": "y:2",
+    "scrape_seconds": 30,
+    "pod_monitor": True,
+    "router_replicas": 3,
+    "default_credentials": SecretKey(name="hub", key="k"),
+    "default_image_pull_secrets": ("registry",),
+    "metrics_from": ({"podSelector": {}},),
+    "startup_timeout_seconds": 7200,
+    "gpu_type": "h100-sxm",
+    "resource_name": "amd.com/gpu",
+    "node_selector": (("gpu", "other"),),
+    "tolerations": ('{"key":"gpu","operator":"Exists"}',),
+    "tensor_parallel": 2,
+    "pipeline_parallel": 2,
+    "max_num_seqs": 7,
+    "max_num_batched_tokens": 1024,
+    "max_model_len": 2048,
+    "max_num_queued_requests": 77,
+    "max_num_queued_tokens": 9999,
+    "capacity_rps": 9.0,
+    "price_per_hour": 9.0,
+    "price_assumed": True,
+    "rejected": (Rejected("h100-sxm", "too dear"),),
+}
+# They follow the SLO, which is edited at any time.
+UNTOLD = {"max_num_queued_requests", "max_num_queued_tokens"}
+
+
+@pytest.mark.parametrize("field", sorted({*SETTINGS_FIELDS, *PLACEMENT_FIELDS}))
+def test_nothing_that_would_change_pods_waits_untold(field: str, make_render: Make, stored: Stored) -> None:
+    """Every setting and every part of a placement leaves fresh pods alone, replaces pods, or is told as an update."""
+    first = render_model(make_render(), {})
+    changed = make_render(**{field: OTHER[field]})
+    differs = _templates(render_model(changed, {})) != _templates(first)
+    second = render_model(changed, stored(first))
+    replaced = _templates(second) != _templates(first)
+    assert (replaced or second.update_available is not None) is (differs and field not in UNTOLD)
+
+
+def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, stored: Stored) -> None:
+    """`engine.update: Automatic` takes what an administrator changed, not an edited SLO and what follows from it."""
+    first = render_model(make_render(), {})
+    changed = make_render(objective=None, max_num_queued_requests=77, max_num_queued_tokens=9999, take_update=True)
     assert _templates(render_model(changed, stored(first))) == _templates(first)
 
 

@@ -62,7 +62,8 @@ class RenderInput:
     `replicas` of the engine Deployment are always written.
     `credentials` and `image_pull_secrets` are the author's own; `token` and `pull_secrets` are what pods get.
     `take_update`: it is this Model's turn to take what a newer operator or default image would render
-    (`engine.update: Automatic`). `surge` False replaces pods one at a time where no GPU is free for a new one first.
+    (`engine.update: Automatic`). Pools in `unserved` take it at once: no pod of theirs was ever ready, and there is
+    nothing to protect. `surge` False replaces pods one at a time where no GPU is free for a new one first.
     """
 
     intent: ModelIntent
@@ -75,7 +76,12 @@ class RenderInput:
     engine: EngineInput = field(default=EngineInput())
     template: Mapping[str, Any] = field(default_factory=dict)
     take_update: bool = False
+    unserved: tuple[str, ...] = ()
     surge: bool = True
+
+    def takes_update(self, pool: str) -> bool:
+        """Whether pods of `pool` take an update that waits for them."""
+        return self.take_update or pool in self.unserved
 
     @property
     def token(self) -> SecretKey | None:

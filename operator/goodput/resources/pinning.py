@@ -3,12 +3,12 @@
 Rendering anew on every change of a default, a threshold or a sized number would restart GPU pods that take minutes to
 load. So the template as it was rendered is kept on our own Deployment, in annotations, beside a hash of what the user
 wrote. It is rendered anew when the user's part changed, when another GPU type or parallelism was decided, or when it is
-this Model's turn to take an update.
+this Model's turn to take an update. What an administrator changed (the operator, its settings, a GPUType) is an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,8 @@ def with_revision(template: KubeObject) -> KubeObject:
     return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
 
-def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool) -> str | None:
-    """What an operator's own change would render differently, in words."""
+def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool, others: Iterable[str]) -> str | None:
+    """What an administrator's change would render differently, in words; `others` are those that only pods know."""
     changes = []
     revision = pinned.get(ANNOTATION_RENDER_REVISION, "?")
     if revision != str(RENDER_REVISION):
@@ -105,7 +105,7 @@ def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool) -> str 
     have, want = (pins.get(ANNOTATION_DEFAULT_SECRETS, "none") for pins in (pinned, wanted.pins))
     if have != want:
         changes.append(f"pods use default Secrets: {have}, the settings name: {want}")
-    return "; ".join(changes) or None
+    return "; ".join((*changes, *others)) or None
 
 
 def _record(template: KubeObject) -> dict[str, str]:
@@ -121,16 +121,19 @@ def choose(
     user_image: bool = False,
     take_update: bool = False,
     shape_of: Callable[[Mapping[str, str]], str] = lambda _: "",
+    differences: Callable[[Mapping[str, str], KubeObject], Iterable[str]] = lambda _pinned, _template: (),
 ) -> Choice:
     """The template that runs where nothing asks for another, else `render()` with its revision label.
 
-    `shape_of` reads the shape from the annotations of the existing Deployment.
+    `shape_of` reads the shape from the annotations of the existing Deployment; `differences` says in words, from them
+    and the template that runs, what an administrator's change would render differently.
     """
     inputs_hash = meta.short_hash(wanted.inputs)
     pinned = annotations_of(existing)
     if existing is not None and pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape:
         template = stored_template(existing)
-        update = _update(pinned, wanted, user_image)
+        others = differences(pinned, template) if template is not None else ()
+        update = _update(pinned, wanted, user_image, others)
         if template is not None and not (take_update and update is not None):
             ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, ANNOTATION_DEFAULT_SECRETS, *wanted.pins}
             ours.add(wanted.image_annotation)

@@ -124,7 +124,9 @@ def choose_router_template(existing: Mapping[str, Any] | None, render: RenderInp
         image_annotation=pinning.ANNOTATION_ROUTER_IMAGE,
         pins=pinning.default_secrets(None, () if render.image_pull_secrets else render.pull_secrets),
     )
-    return pinning.choose(existing, wanted, lambda: router_template(render), take_update=render.take_update)
+    return pinning.choose(
+        existing, wanted, lambda: router_template(render), take_update=render.takes_update(ROUTER_POOL)
+    )
 
 
 def router_deployment(render: RenderInput, choice: pinning.Choice) -> KubeObject:

@@ -38,6 +38,7 @@ def render_input(
     replicas: int,
     settings: RenderSettings,
     take_update: bool = False,
+    unserved: tuple[str, ...] = (),
     surge: bool = True,
 ) -> RenderInput:
     """One Model ready to be rendered."""
@@ -58,6 +59,7 @@ def render_input(
         ),
         template=as_kubernetes(spec.template),
         take_update=take_update,
+        unserved=unserved,
         surge=surge,
     )
 
@@ -72,6 +74,7 @@ class RenderKey(Value, frozen=True, kw_only=True):
     replicas: int
     settings: RenderSettings
     take_update: bool
+    unserved: tuple[str, ...]
     surge: bool
 
 
@@ -82,6 +85,7 @@ def render_key(
     replicas: int,
     settings: RenderSettings,
     take_update: bool,
+    unserved: tuple[str, ...],
     surge: bool,
 ) -> RenderKey:
     """What the rendered objects depend on."""
@@ -96,9 +100,13 @@ def render_key(
             placement.tolerations,
             placement.tensor_parallel,
             placement.pipeline_parallel,
+            placement.max_model_len,
+            placement.max_num_seqs,
+            placement.max_num_batched_tokens,
         ),
         replicas=replicas,
         settings=settings,
         take_update=take_update,
+        unserved=unserved,
         surge=surge,
     )

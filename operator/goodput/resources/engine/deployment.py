@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.plan import Placement
 from goodput.resources import meta, names, pinning
-from goodput.resources.engine.pod import engine_template
+from goodput.resources.engine.pod import engine_template, other_startup_timeout
 from goodput.resources.inputs import KubeObject, RenderInput
 
 # Routers check health every 5 s: a new pod counts as available once they had the time to find it.
@@ -48,6 +48,37 @@ def _shape(placement: Placement) -> str:
 def _pinned_shape(pinned: Mapping[str, str]) -> str:
     placement = placement_of({"metadata": {"annotations": pinned}})
     return "" if placement is None else _shape(placement)
+
+
+# What a GPUType alone decides of a pod, and how it is called. Queue limits follow the SLO, which is edited at any time.
+_FROM_GPU_TYPE = {
+    "node_selector": "nodeSelector",
+    "tolerations": "tolerations",
+    "max_model_len": "--max-model-len",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+}
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return ",".join("=".join(item) if isinstance(item, tuple) else item for item in value) or "none"
+
+
+def _differences(pinned: Mapping[str, str], template: Mapping[str, Any], render: RenderInput) -> list[str]:
+    """What a GPUType, as it was mended, and the settings would make of these pods."""
+    found = []
+    before, now = placement_of({"metadata": {"annotations": pinned}}), render.placement
+    for field, called in _FROM_GPU_TYPE.items():
+        have, want = getattr(before, field, None), getattr(now, field)
+        if have is not None and have != want:
+            found.append(f"pods have {called} {_shown(have)}, by GPUType {now.gpu_type} it is {_shown(want)}")
+    seconds = render.settings.startup_timeout_seconds
+    have_seconds = other_startup_timeout(template, seconds)
+    if have_seconds is not None:
+        found.append(f"pods may take {have_seconds} s to start, the settings say {seconds} s")
+    return found
 
 
 def template_inputs(render: RenderInput) -> dict[str, Any]:
@@ -87,8 +118,9 @@ def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> 
         wanted,
         lambda: engine_template(render, image),
         user_image=render.engine.image is not None,
-        take_update=render.take_update,
+        take_update=render.takes_update(SERVE_POOL),
         shape_of=_pinned_shape,
+        differences=lambda pinned, template: _differences(pinned, template, render),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from goodput.domain.identity import SERVE_POOL
@@ -22,6 +23,7 @@ TEARDOWN_SECONDS = 30
 GRACE_SECONDS = PRE_STOP_SECONDS + SHUTDOWN_TIMEOUT_SECONDS + TEARDOWN_SECONDS
 
 _STARTUP_PERIOD_SECONDS = 5
+_STARTUP_MARGIN_SECONDS = 60
 # Routers keep idle connections for 90 s. vLLM closes them after 5 s, and a request sent in that instant fails.
 _KEEP_ALIVE_SECONDS = 120
 # /health answers late under load; the default of 1 s flaps.
@@ -37,11 +39,24 @@ def _probe(period_seconds: int, failures: int, timeout_seconds: int = _PROBE_TIM
     }
 
 
-def _probes(startup_timeout_seconds: int) -> KubeObject:
+def _startup_failures(startup_timeout_seconds: int) -> int:
     """The kubelet must not give up before vLLM itself does, so that its log says why."""
-    startup_seconds = startup_timeout_seconds + 60
+    return math.ceil((startup_timeout_seconds + _STARTUP_MARGIN_SECONDS) / _STARTUP_PERIOD_SECONDS)
+
+
+def other_startup_timeout(template: Mapping[str, Any], startup_timeout_seconds: int) -> int | None:
+    """Seconds after which pods of `template` are started again, if these are others; None also where it says none."""
+    for container in template.get("spec", {}).get("containers") or ():
+        failures = (container.get("startupProbe") or {}).get("failureThreshold")
+        if container.get("name") == names.ENGINE_CONTAINER and isinstance(failures, int):
+            same = failures == _startup_failures(startup_timeout_seconds)
+            return None if same else failures * _STARTUP_PERIOD_SECONDS - _STARTUP_MARGIN_SECONDS
+    return None
+
+
+def _probes(startup_timeout_seconds: int) -> KubeObject:
     return {
-        "startupProbe": _probe(_STARTUP_PERIOD_SECONDS, math.ceil(startup_seconds / _STARTUP_PERIOD_SECONDS)),
+        "startupProbe": _probe(_STARTUP_PERIOD_SECONDS, _startup_failures(startup_timeout_seconds)),
         "readinessProbe": _probe(5, 3),
         # Patient: a restart costs minutes of loading.
         "livenessProbe": _probe(10, 6, 10),
