@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from goodput.adapters import lease as lease_module
 from goodput.adapters.fakes import FakeKube, failing
-from goodput.adapters.kinds import LEASES
+from goodput.adapters.kinds import LEASES, Resource
+from goodput.adapters.kube import Object
 from goodput.adapters.kube_errors import Unavailable
 from goodput.adapters.lease import Lease
 from goodput.domain.identity import Key
@@ -101,3 +104,96 @@ async def test_a_stolen_lease_is_noticed_by_the_conflict(clock: Clock) -> None:
     clock.now += 8
     await one._try()
     assert not one.leading
+
+
+class SlowKube(FakeKube):
+    """Takes a write of the Lease, and keeps its answer for as long as `answers` is not set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def create(self, resource: Resource, manifest: Object) -> Object:
+        answer = await super().create(resource, manifest)
+        await self.answers.wait()
+        return answer
+
+    async def replace(self, resource: Resource, manifest: Object) -> Object:
+        answer = await super().replace(resource, manifest)
+        await self.answers.wait()
+        return answer
+
+
+@pytest.mark.parametrize("renewals", [0, 1])
+async def test_a_release_after_a_write_that_was_cut_off_hands_over(renewals: int, clock: Clock) -> None:
+    """The write got through and its answer did not, the first one or a renewal: it is given up all the same."""
+    api = SlowKube()
+    one = lease(api, "one", clock)
+    for _ in range(renewals):
+        api.answers.set()
+        await one._try()
+    api.answers.clear()
+    running = asyncio.create_task(one.run())
+    await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    api.answers.set()
+    await one.release()
+    assert holder(api) == ""
+    assert not one.leading
+
+
+async def test_a_release_after_a_conflict_hands_over(clock: Clock) -> None:
+    """A renewal that met a conflict with our own earlier write is read again before it is given up."""
+    api = FakeKube()
+    one = lease(api, "one", clock)
+    await one._try()
+    api.put(LEASES, await api.get(LEASES, "system", "goodput"))
+    await one._try()
+    assert one._object is None
+    await one.release()
+    assert holder(api) == ""
+
+
+async def test_a_release_leaves_the_lease_of_another(clock: Clock) -> None:
+    """Stolen meanwhile: whoever holds it keeps it."""
+    api = FakeKube()
+    one = lease(api, "one", clock)
+    await one._try()
+    stolen = await api.get(LEASES, "system", "goodput")
+    stolen["spec"]["holderIdentity"] = "two"
+    api.put(LEASES, stolen)
+    await one.release()
+    assert holder(api) == "two"
+
+
+async def test_a_release_without_an_answer_ends(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process must end within its grace period, whatever the API server does."""
+    monkeypatch.setattr(lease_module, "RELEASE_SECONDS", 0.02)
+    api = SlowKube()
+    api.answers.set()
+    one = lease(api, "one", clock)
+    await one._try()
+    api.answers.clear()
+    async with asyncio.timeout(2):
+        await one.release()
+    assert not one.leading
+
+
+async def test_who_stands_by_asks_for_nothing_at_the_end(clock: Clock) -> None:
+    """No request for a Lease that another one holds."""
+    api = FakeKube()
+    one, two = lease(api, "one", clock), lease(api, "two", clock)
+    await one._try()
+    await two._try()
+    api.fault = failing("get", "update", times=1, error=Unavailable("asked"))
+    await two.release()
+    assert holder(api) == "one"
+    with pytest.raises(Unavailable):
+        api.fault("get", LEASES, "goodput")
+
+
+def holder(api: FakeKube) -> str:
+    """Who has the Lease."""
+    found: str = api.objects["leases"][Key("system", "goodput")]["spec"]["holderIdentity"]
+    return found

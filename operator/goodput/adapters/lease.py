@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 15
 RENEW_DEADLINE_SECONDS = 10.0
 RETRY_SECONDS = 2.0
+RELEASE_SECONDS = 5.0
 
 
 class Lease:
@@ -44,6 +45,8 @@ class Lease:
         self._renewed_at = float("-inf")
         self._seen: tuple[str, float] = ("", float("-inf"))
         self._object: Object | None = None
+        # Since a write of ours that made us the holder, or may have: it may get through although nobody waits for it.
+        self._perhaps_ours = False
 
     @property
     def leading(self) -> bool:
@@ -63,13 +66,26 @@ class Lease:
 
     async def release(self) -> None:
         """Give the Lease up, so that a successor need not wait for it to expire."""
-        if not self.leading or self._object is None:
+        if not self._perhaps_ours:
             return
         self._renewed_at = float("-inf")
         try:
-            await self._api.replace(LEASES, self._lease(self._object, holder="", seconds=1))
-        except KubeError as error:
-            log.warning("cannot release the lease: %s", error)
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._give_up()
+        except (KubeError, TimeoutError) as error:
+            log.warning("cannot release the lease: %s", error or "no answer in time")
+
+    async def _give_up(self) -> None:
+        try:
+            if self._object is not None:
+                await self._api.replace(LEASES, self._lease(self._object, holder="", seconds=1))
+                return
+        except Conflict:
+            # A renewal that was cut off got through, or somebody else has the Lease by now.
+            pass
+        found = await self._read()
+        if (found.get("spec") or {}).get("holderIdentity") == self._identity:
+            await self._api.replace(LEASES, self._lease(found, holder="", seconds=1))
 
     async def _try(self) -> None:
         started = self._monotonic()
@@ -79,9 +95,12 @@ class Lease:
             holder = spec.get("holderIdentity") or ""
             if holder not in ("", self._identity) and not self._expired(found, spec):
                 self._renewed_at = float("-inf")
+                self._perhaps_ours = False
                 return
+            self._perhaps_ours = True
             self._object = await self._api.replace(LEASES, self._lease(found, self._identity, LEASE_SECONDS))
         except NotFound:
+            self._object, self._perhaps_ours = None, True
             self._object = await self._api.create(LEASES, self._lease(None, self._identity, LEASE_SECONDS))
         except Conflict:
             # Somebody else wrote it, or our own write got through unanswered: read it next time.
