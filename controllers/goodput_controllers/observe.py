@@ -18,7 +18,7 @@ from goodput.resources import names
 from goodput.runtime.entries import Entry
 from goodput.runtime.intents import Surroundings, intent_of
 from goodput.runtime.settings import Settings
-from goodput.runtime.supply import gpu_types_of, supply_of
+from goodput.runtime.supply import fault_of, gpu_types_of, supply_of
 from goodput_controllers.cluster import Cluster
 from goodput_controllers.config_maps import ConfigMapCache
 from goodput_controllers.world import World
@@ -64,6 +64,7 @@ class Observer:
         served_names = self._served_names()
         deleted = frozenset(key.name for key in self.world.gpu_types.deleted_keys())
         type_names = frozenset(gpu.name for gpu in types)
+        faults = self._gpu_type_faults()
         found: dict[Key, ModelIntent] = {}
         known: dict[Key, tuple[tuple[object, ...], ModelIntent | None]] = {}
         for entry in self.world.models.entries():
@@ -71,6 +72,7 @@ class Observer:
                 settings=self.settings,
                 slo=self._slo(entry),
                 gpu_types=type_names,
+                gpu_type_faults=faults,
                 served_names=served_names.get(entry.key.namespace, {}),
                 config_map_text=self.config_maps.text,
                 pods=tuple([pod for pod in self.world.pods_of(entry.key) if pod.trouble and pod.state is not None]),
@@ -255,6 +257,13 @@ class Observer:
             return None
         return self.world.slo_of(entry.key, Key(entry.value.slo_namespace, entry.value.spec.slo.name))
 
+    def _gpu_type_faults(self) -> dict[str, str]:
+        built_in = frozenset(gpu.name for gpu in built_in_gpu_types())
+        faults = {
+            entry.key.name: fault_of(entry, entry.key.name in built_in) for entry in self.world.gpu_types.entries()
+        }
+        return {name: fault for name, fault in faults.items() if fault}
+
     def _deleted_gpu_type(self, model: Key, deleted: frozenset[str]) -> str:
         """The type that this Model runs on, if its GPUType was deleted meanwhile."""
         if not deleted:
@@ -297,6 +306,7 @@ def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:
         (entry.uid, entry.version, entry.generation, str(entry.error)),
         None if slo is None else (slo.uid, slo.version, slo.deleted, str(slo.error)),
         around.gpu_types,
+        around.gpu_type_faults,
         around.served_names.get(entry.value.served_name) if entry.value is not None else None,
         around.pods,
         around.deleted_gpu_type,

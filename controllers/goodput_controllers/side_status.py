@@ -20,7 +20,7 @@ from goodput.domain.observed import GpuSupply, Snapshot
 from goodput.domain.plan import Plan
 from goodput.perfmodel.catalogue import built_in_gpu_types
 from goodput.runtime.entries import Entry, Kept
-from goodput.runtime.supply import incomplete
+from goodput.runtime.supply import fault_of
 from goodput_controllers.figures import LEAST_CHANGE, attainment_figure, percent
 from goodput_controllers.status_text import rfc3339
 from goodput_controllers.world import World
@@ -202,17 +202,9 @@ def _slo_condition(entry: Entry[SLO], users: int) -> Condition:
 
 
 def _type_condition(entry: Entry[GPUType], there: GpuSupply, built_in: bool) -> Condition:
-    if entry.value is None or entry.error is not None:
-        message = str(entry.error)[:1000] if entry.error is not None else ""
-        return Condition(ConditionType.READY, ConditionStatus.FALSE, ConditionReason.INVALID_SPEC, message)
-    lacking = incomplete(entry.value, built_in)
-    if lacking:
-        return Condition(
-            ConditionType.READY,
-            ConditionStatus.FALSE,
-            ConditionReason.INVALID_SPEC,
-            f"{lacking}: needed for a type that is not built in",
-        )
+    fault = fault_of(entry, built_in)
+    if fault:
+        return Condition(ConditionType.READY, ConditionStatus.FALSE, ConditionReason.INVALID_SPEC, fault[:1000])
     if not there.nodes:
         return Condition(
             ConditionType.READY,

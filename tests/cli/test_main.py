@@ -25,6 +25,13 @@ kind: Model
 metadata: {name: llama-8b}
 spec: {model: meta-llama/Llama-3.1-8B-Instruct, slo: chat, gpuTypes: [l40s]}
 """
+GPU_TYPE = """
+---
+apiVersion: goodput.dev/v1alpha1
+kind: GPUType
+metadata: {{name: {name}}}
+spec: {spec}
+"""
 
 
 def invoke(*arguments: str, stdin: str = "") -> Result:
@@ -60,7 +67,22 @@ def test_renders_as_json_and_as_a_table() -> None:
         pytest.param(EXAMPLE.split("---")[1], "spec.slo: there is no valid SLO chat", id="no SLO"),
         pytest.param(EXAMPLE.replace("l40s", "l41s"), "spec.gpuTypes: l41s", id="unknown GPU type"),
         pytest.param(EXAMPLE.replace("meta-llama/Llama-3.1-8B-Instruct", "a/b"), "config.json", id="unknown model"),
-        pytest.param(EXAMPLE.replace("500ms", "0s"), "ttft", id="wrong unit"),
+        pytest.param(EXAMPLE.replace("500ms", "0s"), "SLO chat: spec.ttft", id="wrong unit"),
+        pytest.param(
+            EXAMPLE + GPU_TYPE.format(name="l40s", spec='{memory: "48GB"}'),
+            "GPUType l40s: spec.memory: ",
+            id="a wrong quantity of a built-in type",
+        ),
+        pytest.param(
+            EXAMPLE + GPU_TYPE.format(name="l40s", spec='{pricePerHour: "1,10"}'),
+            "GPUType l40s: spec.pricePerHour: ",
+            id="a wrong price",
+        ),
+        pytest.param(
+            EXAMPLE.replace("l40s", "ours") + GPU_TYPE.format(name="ours", spec="{memory: 48Gi}"),
+            "GPUType ours: spec.nodeSelector, spec.memoryBandwidth, spec.flops.bf16: needed",
+            id="half a type of one's own",
+        ),
         pytest.param("kind: Model\nmetadata: null", "metadata.name", id="metadata that is nothing"),
         pytest.param("kind: [Model]\nmetadata: {name: x}", "without kind", id="a kind that is a list"),
         pytest.param("kind: Model\nmetadata: {name: [x]}", "metadata.name", id="a name that is a list"),
@@ -190,7 +212,7 @@ class Answer:
     """What Prometheus answers to the query of live figures."""
 
     def __init__(self, query: str, series: list[dict[str, str]]) -> None:
-        asked = query.split("by (")[1].split(")")[0].split(", ")
+        asked = query.partition("by (")[2].partition(")")[0].split(", ")
         self.result = [
             {"metric": {name: labels[name] for name in asked if name in labels}, "value": [0, labels["value"]]}
             for labels in series
@@ -210,7 +232,7 @@ def test_live_figures_are_those_of_the_namespace_of_the_model(monkeypatch: pytes
     ours = "exported_namespace" if renames else "namespace"
     target = {"__name__": demand, "namespace": "goodput-system", "model": "m"}
     series = [{**target, ours: "team-a", "value": "7.5"}, {**target, ours: "team-b", "value": "99"}]
-    monkeypatch.setattr(top.requests, "get", lambda _, params, timeout: Answer(params["query"], series))
+    monkeypatch.setattr("requests.get", lambda _, params, timeout: Answer(params["query"], series))
     live = top.live_figures("http://prometheus:9090/")
     assert live == {("team-a", "m"): {"demand/s": 7.5}, ("team-b", "m"): {"demand/s": 99.0}}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, MODELS, NODES, PODS, SLOS
+from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, GPU_TYPES, MODELS, NODES, PODS, SLOS
 from goodput.adapters.records import node_record, unix_seconds
 from goodput.api import GPUType
 from goodput.domain.identity import Key
@@ -163,8 +163,6 @@ async def test_a_person_who_scaled_once_is_no_scaler_for_ever(bench: Any) -> Non
 
 async def test_a_deleted_gpu_type_in_use_serves_on(bench: Any) -> None:
     """A type of one's own that was deleted stays for what runs on it, and the Model says so."""
-    from goodput.adapters.kinds import GPU_TYPES
-
     own = {
         "metadata": {"name": "l40s"},
         "spec": {"nodeSelector": {"gpu": "mine"}, "memory": "44Gi", "pricePerHour": "1.0"},
@@ -229,6 +227,27 @@ def test_supply_counts_nodes_that_can_take_pods() -> None:
     assert (l40s.nodes, l40s.installed, l40s.used, l40s.free) == (2, 16, 3, 13)
     assert supply["h100-sxm"].installed == 8
     assert set(supply) == {"l40s", "h100-sxm"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"memory": "48GB"}, "spec.memory: "),
+        ({"memory": "48Gi"}, "spec.nodeSelector, spec.memoryBandwidth, spec.flops.bf16: needed"),
+    ],
+    ids=["invalid", "incomplete"],
+)
+async def test_a_gpu_type_that_is_wrong_is_not_told_to_be_absent(bench: Any, spec: dict[str, Any], fault: str) -> None:
+    """The Model that names it says what is wrong with it, until it is mended."""
+    whole = {"nodeSelector": {"a": "b"}, "memory": "48Gi", "memoryBandwidth": "800G", "flops": {"bf16": "300T"}}
+    bench.apply(bench.model(gpuTypes=["ours", "nope"]))
+    for told in (spec, whole):
+        bench.api.put(GPU_TYPES, {"metadata": {"name": "ours"}, "spec": told})
+        await bench.tick()
+        problem = found(bench)["GPUTypeNotFound"]
+        assert "spec.gpuTypes: nope neither built in" in problem.message
+        assert (f"GPUType ours is wrong, mend it or name another: {fault}" in problem.message) is (told is spec)
+        assert ("ours" in problem.message, problem.fatal) == (told is spec, told is spec)
 
 
 async def test_foreign_pods_take_gpus(bench: Any, make_node: Callable[..., dict[str, Any]]) -> None:

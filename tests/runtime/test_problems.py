@@ -49,6 +49,7 @@ def _problems(spec: dict[str, Any], **around: Any) -> list[Problem]:
         settings=Settings(prometheus_url="http://prometheus"),
         slo=Entry(Key("team", "chat"), "s", 1, 1, slo),
         gpu_types=frozenset({"l40s"}),
+        gpu_type_faults={},
         served_names={},
         config_map_text=lambda *_: None,
     )

@@ -20,7 +20,7 @@ from goodput.runtime.entries import Kept
 from goodput.runtime.intents import Surroundings, intent_of
 from goodput.runtime.rendering import render_input, render_settings
 from goodput.runtime.settings import Settings
-from goodput.runtime.supply import gpu_types_of
+from goodput.runtime.supply import fault_of, gpu_types_of
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
 # Offline every type is there in plenty: what fits best is shown, not what is free.
@@ -33,7 +33,7 @@ def rendered(
     """Objects of every Model in `documents`, in the order of applying them.
 
     Raises:
-        click.ClickException: a Model is wrong, or cannot be placed.
+        click.ClickException: an object is wrong, or a Model cannot be placed.
     """
     kinds: dict[str, Kept[Any]] = {"Model": Kept(Model), "SLO": Kept(SLO), "GPUType": Kept(GPUType)}
     config_maps: dict[Key, Mapping[str, str]] = {}
@@ -56,7 +56,15 @@ def rendered(
         found = config_maps.get(Key(space, name))
         return None if found is None else found.get(entry, "")
 
-    types = gpu_types_of(built_in_gpu_types(), kinds["GPUType"].entries())
+    built_in = built_in_gpu_types()
+    built_in_names = {gpu.name for gpu in built_in}
+    for entry in kinds["SLO"].entries():
+        if entry.error is not None:
+            raise click.ClickException(f"SLO {entry.key.name}: {entry.error}")
+    for entry in kinds["GPUType"].entries():
+        if fault := fault_of(entry, entry.key.name in built_in_names):
+            raise click.ClickException(f"GPUType {entry.key.name}: {fault}")
+    types = gpu_types_of(built_in, kinds["GPUType"].entries())
     objects: list[KubeObject] = []
     for entry in models:
         if entry.value is None:
@@ -65,6 +73,7 @@ def rendered(
             settings=settings,
             slo=kinds["SLO"].get(Key(entry.value.slo_namespace, entry.value.spec.slo.name)),
             gpu_types=frozenset(gpu.name for gpu in types),
+            gpu_type_faults={},
             served_names={},
             config_map_text=text,
         )

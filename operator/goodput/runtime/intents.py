@@ -35,6 +35,8 @@ class Surroundings:
     settings: Settings
     slo: Entry[SLO] | None
     gpu_types: frozenset[str]
+    # GPUType whose object is wrong -> what is wrong with it
+    gpu_type_faults: Mapping[str, str]
     # served name -> the Model that has it, for this namespace
     served_names: Mapping[str, Key]
     config_map_text: ConfigMapText
@@ -199,11 +201,16 @@ def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]
         )
     unknown = sorted(set(model.spec.gpu_types) - around.gpu_types)
     if unknown:
+        faults = around.gpu_type_faults
+        absent = ", ".join(name for name in unknown if name not in faults)
+        told = [f"{absent} neither built in nor a GPUType of this cluster: create it or name another"] if absent else []
+        told += [
+            f"GPUType {name} is wrong, mend it or name another: {faults[name]}" for name in unknown if name in faults
+        ]
         problems.append(
             _unplaced(
                 ConditionReason.GPU_TYPE_NOT_FOUND,
-                f"spec.gpuTypes: {', '.join(unknown)} neither built in nor a GPUType of this cluster: create it or "
-                "name another",
+                f"spec.gpuTypes: {'; '.join(told)}",
                 # Types that do exist can still be used.
                 fatal=len(unknown) == len(set(model.spec.gpu_types)),
             )

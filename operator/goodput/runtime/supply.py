@@ -41,6 +41,14 @@ def incomplete(gpu_type: GPUType, built_in: bool) -> str:
     return "" if built_in else ", ".join(field for field, value in needed.items() if not value)
 
 
+def fault_of(entry: Entry[GPUType], built_in: bool) -> str:
+    """Why what its object says now does not count, by field ('' if it does)."""
+    if entry.error is not None or entry.value is None:
+        return str(entry.error or "")
+    lacking = incomplete(entry.value, built_in)
+    return f"{lacking}: needed for a type that is not built in" if lacking else ""
+
+
 def _merged(gpu_type: GPUType, base: GpuType | None) -> GpuType:
     spec = gpu_type.spec
     if base is None:
