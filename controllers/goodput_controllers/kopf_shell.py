@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -20,6 +21,9 @@ from goodput.runtime.entries import Kept
 from goodput_controllers.world import World
 
 LAST_BACKOFF_SECONDS = 15.0
+# Each of the two steps in which kopf ends takes at most this long.
+END_SECONDS = 3.0
+KOPF_FOLDER = Path(kopf.__file__).parent
 
 
 class NullDiff(kopf.DiffBaseStorage):
@@ -80,7 +84,8 @@ def settings() -> kopf.OperatorSettings:
     options.persistence.diffbase_storage = NullDiff()
     options.persistence.progress_storage = NullProgress()
     options.execution.max_workers = 2
-    options.process.ultimate_exiting_timeout = 25
+    # After this time kopf would kill the process, which outlives it. The kubelet ends what hangs.
+    options.process.ultimate_exiting_timeout = None
     return options
 
 
@@ -128,9 +133,9 @@ async def run(
 ) -> None:
     """Serve until `stop` is set; `started` is called once kopf took the signals, so that they can be taken back.
 
-    kopf closes the session that it is given, and in the end cancels every task that is younger than it is.
+    kopf closes the session that it is given. Its own `run_tasks` would in the end cancel every task that is younger
+    than it is: writes in flight, requests for metrics, the loop's reading.
     """
-    existing = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
         registry=registry(world, connection),
         settings=settings(),
@@ -139,5 +144,30 @@ async def run(
         namespaces=namespaces,
         stop_flag=stop,
     )
-    started()
-    await kopf.run_tasks(tasks, ignored=existing)
+    done: set[asyncio.Task[Any]] = set()
+    try:
+        started()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(tasks)
+        # When one watcher fails, kopf leaves the others running.
+        await _cancel([task for task in asyncio.all_tasks() if _is_of_kopf(task)])
+    for task in done:
+        task.result()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        ended, _ = await asyncio.wait(tasks, timeout=END_SECONDS)
+        for task in ended:
+            # What they died of is known, or comes of the end.
+            if not task.cancelled():
+                task.exception()
+
+
+def _is_of_kopf(task: asyncio.Task[Any]) -> bool:
+    """By its code: before Python 3.12 a task does not tell its context."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).is_relative_to(KOPF_FOLDER)

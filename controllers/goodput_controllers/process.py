@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 # The loop is dead if no pass ended for this many ticks (and stores are in sync).
 DEAD_TICKS = 12.0
 CRD_RETRY_SECONDS = 5.0
+# With the time to drain and to give up the Lease this stays well below the grace period of the chart (45 s).
+SHELL_END_SECONDS = 8.0
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -82,6 +84,8 @@ class Operator:
     decide: Decide = decide
     world: World = field(default_factory=World)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    # Nothing is written any more: what still runs may end.
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
     cluster: Cluster = field(init=False)
     lease: Lease = field(init=False)
     loop: FleetLoop = field(init=False)
@@ -202,8 +206,10 @@ class Operator:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self.settings.leader_election:
             await self.lease.release()
+        self.drained.set()
         if fed is not None:
-            await asyncio.wait([fed], timeout=10.0)
+            await asyncio.wait([fed], timeout=SHELL_END_SECONDS)
+            fed.cancel()
 
     def _kept(self) -> dict[str, Kept[Any]]:
         return {
@@ -324,33 +330,23 @@ async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] |
 
 async def _shell(operator: Operator, connection: Connection) -> None:
     """kopf with a session of its own over the shared pool: it closes what it is given."""
-    ended = asyncio.Event()
     lent = connection.lend()
     loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        operator.stop.set()
 
     def own_signals() -> None:
         # Taken back from kopf, the signals end the loop first and kopf last.
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-                loop.add_signal_handler(number, stop)
+                loop.add_signal_handler(number, operator.stop.set)
 
-    async def forward() -> None:
-        await operator.stop.wait()
-        ended.set()
-
-    forwarding = asyncio.create_task(forward(), name="stop kopf")
     try:
         await kopf_shell.run(
             operator.world,
             lent,
             operator.settings.namespaces,
-            ended,
+            operator.drained,
             started=own_signals,
         )
     finally:
-        forwarding.cancel()
         with contextlib.suppress(aiohttp.ClientError):
             await lent.close()
