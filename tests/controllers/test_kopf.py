@@ -48,5 +48,5 @@ async def test_kopf_ends_nothing_but_its_own(fails: bool) -> None:
             await asyncio.wait([serves])
         assert (serves.exception() is not None) == fails
         assert not write.done()
-        assert [task for task in asyncio.all_tasks() if kopf_shell._is_of_kopf(task)] == []
+        assert kopf_shell._tasks_of_kopf() == []
         write.cancel()
