@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -67,6 +68,24 @@ def policy_of(settings: Settings) -> Policy:
         max_gpus_per_namespace=settings.max_gpus_per_namespace,
         max_cost_per_hour_per_namespace=settings.max_cost_per_hour_per_namespace,
     )
+
+
+async def unless_set(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work; False if `stop` was set before its end, in which case it is cancelled."""
+    if stop.is_set():
+        work.close()
+        return False
+    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            return False
+        doing.result()
+        return True
+    finally:
+        doing.cancel()
+        stopping.cancel()
+        await asyncio.gather(doing, stopping, return_exceptions=True)
 
 
 class PartEnded(GoodputError):
@@ -170,8 +189,20 @@ class Operator:
         Raises:
             Exception: of the part that died.
         """
+        prepared = False
+        try:
+            prepared = await unless_set(self.stop, self._prepare())
+        finally:
+            if not prepared and shell is not None:
+                shell.close()
+        if prepared:
+            await self._run_parts(shell)
+
+    async def _prepare(self) -> None:
         await self._list_ours()
         await compare_crds(self.api)
+
+    async def _run_parts(self, shell: Coroutine[Any, Any, None] | None) -> None:
         parts = {
             "reflectors": self.cluster.run(),
             "lease": self.lease.run() if self.settings.leader_election else self.stop.wait(),
@@ -220,7 +251,7 @@ class Operator:
 
     async def _list_ours(self) -> None:
         """Read our kinds once; a missing CRD is waited for, and said."""
-        while not self.stop.is_set():
+        while True:
             try:
                 await self._relist_once()
                 return
@@ -228,9 +259,7 @@ class Operator:
                 log.error("the CRDs of goodput.dev are not installed: install crds/ (%s)", error)
             except KubeError as error:
                 log.warning("cannot read our own kinds: %s", error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CRD_RETRY_SECONDS):
-                    await self.stop.wait()
+            await asyncio.sleep(CRD_RETRY_SECONDS)
 
     async def _relist_ours(self) -> None:
         """Compare with a fresh list now and then: an event that kopf never got, or a deletion that it missed."""
@@ -305,6 +334,8 @@ async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] |
         kubernetes.config.ConfigException: there is no cluster to talk to.
         OSError: the listening address is taken.
     """
+    stop = asyncio.Event()
+    _take_signals(stop)
     release = version("goodput-operator")
     metrics = Metrics(release)
     connection = await connect(load_configuration(), f"goodput-operator/{release}")
@@ -312,7 +343,7 @@ async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] |
     telemetry = PrometheusTelemetry(
         PrometheusSettings(settings.prometheus_url, settings.prometheus_token_file, settings.prometheus_ca_file)
     )
-    operator = Operator(settings, layer(client) if layer is not None else client, telemetry, metrics)
+    operator = Operator(settings, layer(client) if layer is not None else client, telemetry, metrics, stop=stop)
     runner = await server.serve(
         settings.listen_host,
         settings.listen_port,
@@ -328,24 +359,26 @@ async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] |
         await connection.close()
 
 
+def _take_signals(stop: asyncio.Event) -> None:
+    """Let signals end the loop first and kopf last.
+
+    As the first process of a container it would not be ended by any signal that has no handler.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
 async def _shell(operator: Operator, connection: Connection) -> None:
     """kopf with a session of its own over the shared pool: it closes what it is given."""
     lent = connection.lend()
-    loop = asyncio.get_running_loop()
-
-    def own_signals() -> None:
-        # Taken back from kopf, the signals end the loop first and kopf last.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-                loop.add_signal_handler(number, operator.stop.set)
-
     try:
         await kopf_shell.run(
             operator.world,
             lent,
             operator.settings.namespaces,
             operator.drained,
-            started=own_signals,
+            started=partial(_take_signals, operator.stop),
         )
     finally:
         with contextlib.suppress(aiohttp.ClientError):
