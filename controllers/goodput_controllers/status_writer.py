@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from goodput.adapters.kinds import MODELS
 from goodput.adapters.kube import KubeApi, Object
 from goodput.adapters.kube_errors import KubeError, NotFound, SchemaOutdated
@@ -66,8 +68,8 @@ class StatusWriter:
         """
         key = plan.key
         conditions = conditions_of(plan, problems, self.book.update_available(key))
-        await self.teller.conditions(view.intent, conditions)
         present = self._present(key)
+        await self.teller.conditions(key, view.intent.uid, conditions, present)
         if not self.book.due(view, plan, conditions, present, now):
             return
         status = self.book.build(view, plan, conditions, present, pinned=self._pinned(view.intent), now=now)
@@ -111,14 +113,16 @@ class StatusWriter:
         now: float,
     ) -> None:
         """Lay conditions over those that are there (of a Model that has none: over those of a new one)."""
-        present, at = self._present(key), rfc3339(now)
+        present, at = self._present(key) or await self._status_of_unreadable(key), rfc3339(now)
         before = present.conditions if present is not None else ()
         before = before or merge_conditions((), first_seen(), generation=generation, now=at)
         new = {c.type: c for c in merge_conditions(before, lay(before), generation=generation, now=at)}
         laid = tuple(new.pop(condition.type, condition) for condition in before)
-        values = {"conditions": (*laid, *new.values()), "observed_generation": generation}
+        conditions = (*laid, *new.values())
+        values = {"conditions": conditions, "observed_generation": generation}
         status = (present or ModelStatus()).model_copy(update=values)
         if await self._apply(key, uid, status.to_dict()):
+            await self.teller.conditions(key, uid, conditions, present)
             self._told_invalid[key] = (uid, generation)
             self.book.overwritten(key)
 
@@ -147,6 +151,14 @@ class StatusWriter:
     def _present(self, key: Key) -> ModelStatus | None:
         entry = self.world.models.get(key)
         return entry.value.status if entry is not None and entry.value is not None else None
+
+    async def _status_of_unreadable(self, key: Key) -> ModelStatus | None:
+        """What status says of a Model that could never be read: nothing of it is kept, so the API server is asked."""
+        try:
+            found = await self.api.get(MODELS, key.namespace, key.name)
+            return ModelStatus.model_validate(found.get("status") or {})
+        except (NotFound, ValidationError):
+            return None
 
     def _pinned(self, intent: ModelIntent) -> PinnedStatus | None:
         record = self.cluster.deployment(Key(intent.key.namespace, names.engine(intent.key.name)))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from goodput.adapters.events import EventRecorder, Subject
 from goodput.adapters.kinds import MODELS
+from goodput.api.conditions import Condition as WrittenCondition
+from goodput.api.modelstatus import ModelStatus
 from goodput.domain.conditions import Condition, ConditionStatus, ConditionType
 from goodput.domain.decision import Action, Clamp, Decision
 from goodput.domain.identity import Key
@@ -16,7 +19,7 @@ from goodput.runtime.metrics import Metrics
 log = logging.getLogger(__name__)
 
 # Conditions whose bad side is worth a Warning event.
-_WARN = {
+_WARN: Mapping[str, str] = {
     ConditionType.STALLED: ConditionStatus.TRUE,
     ConditionType.PLACED: ConditionStatus.FALSE,
     ConditionType.METRICS_FRESH: ConditionStatus.FALSE,
@@ -24,9 +27,9 @@ _WARN = {
 }
 
 
-def subject_of(intent: ModelIntent) -> Subject:
-    """The Model as the subject of an event."""
-    return Subject(MODELS.api_version, MODELS.kind, intent.key.namespace, intent.key.name, intent.uid)
+def subject_of(key: Key, uid: str) -> Subject:
+    """A Model as the subject of an event."""
+    return Subject(MODELS.api_version, MODELS.kind, key.namespace, key.name, uid)
 
 
 @dataclass(slots=True)
@@ -35,7 +38,8 @@ class Teller:
 
     events: EventRecorder
     metrics: Metrics
-    _conditions: dict[Key, dict[ConditionType, tuple[ConditionStatus, str]]] = field(default_factory=dict)
+    # By Model: type -> status and reason.
+    _conditions: dict[Key, dict[str, tuple[str, str]]] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Know no conditions, and publish none."""
@@ -66,30 +70,35 @@ class Teller:
             return
         clamped = decision.clamp is not Clamp.NONE
         await self.events.record(
-            subject_of(intent),
+            subject_of(intent.key, intent.uid),
             reason=decision.clamp.value if clamped else decision.rule.value,
             action=decision.action.value,
             note=f"{decision.message} (decision {decision.id})",
             warning=clamped and decision.wanted_replicas > decision.to_replicas,
         )
 
-    async def conditions(self, intent: ModelIntent, conditions: tuple[Condition, ...]) -> None:
-        """Warn of conditions that turned bad."""
-        before = self._conditions.get(intent.key)
-        self._conditions[intent.key] = {c.type: (c.status, c.reason.value) for c in conditions}
-        for condition in conditions:
-            bad = _WARN.get(condition.type) is condition.status
-            known = before.get(condition.type) if before is not None else None
-            # After a restart every condition is new to us, but not to anybody else.
-            if not bad or before is None or known == (condition.status, condition.reason.value):
+    async def conditions(
+        self, key: Key, uid: str, conditions: Iterable[Condition | WrittenCondition], present: ModelStatus | None
+    ) -> None:
+        """Warn of conditions that turned bad.
+
+        `present` is what status says: after a restart all is new to us, but what stands there was told before.
+        """
+        new = tuple(conditions)
+        before = self._conditions.get(key)
+        if before is None:
+            before = _statuses(present.conditions if present is not None else ())
+        now = self._conditions[key] = _statuses(new)
+        for condition in new:
+            bad = _WARN.get(condition.type) == condition.status
+            if not bad or before.get(condition.type) == now[condition.type]:
                 continue
-            log.warning("%s: %s=%s %s: %s", intent.key, condition.type, condition.status, condition.reason,
-                        condition.message)  # fmt: skip
+            log.warning("%s: %s=%s %s: %s", key, condition.type, condition.status, condition.reason, condition.message)
             await self.events.record(
-                subject_of(intent),
-                reason=condition.reason.value,
-                action=condition.type.value,
-                note=condition.message or condition.reason.value,
+                subject_of(key, uid),
+                reason=str(condition.reason),
+                action=str(condition.type),
+                note=condition.message or str(condition.reason),
                 warning=True,
             )
 
@@ -98,8 +107,12 @@ class Teller:
         counts: dict[tuple[str, str, str], int] = {}
         for conditions in self._conditions.values():
             for kind, (status, reason) in conditions.items():
-                label = (kind.value, status.value, reason)
+                label = (kind, status, reason)
                 counts[label] = counts.get(label, 0) + 1
         self.metrics.conditions.clear()
         for label, count in counts.items():
             self.metrics.conditions.labels(*label).set(count)
+
+
+def _statuses(conditions: Iterable[Condition | WrittenCondition]) -> dict[str, tuple[str, str]]:
+    return {str(c.type): (str(c.status), str(c.reason)) for c in conditions}

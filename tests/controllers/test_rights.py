@@ -97,7 +97,7 @@ async def test_the_chart_grants_what_is_used_and_nothing_else(new_bench: Callabl
     # An event that repeats is counted.
     teller, intent = bench.operator.reconciler.teller, bench.law.snapshots[-1].models[0].intent
     for _ in range(2):
-        await teller.events.record(subject_of(intent), reason="Again", action="Again", note="again")
+        await teller.events.record(subject_of(intent.key, intent.uid), reason="Again", action="Again", note="again")
     await compare_crds(bench.api)
     # The Lease: made, read by another, renewed.
     for _ in range(2):

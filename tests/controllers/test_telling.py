@@ -213,3 +213,47 @@ async def test_advice_that_nobody_wrote_is_written_by_a_new_process(bench: Any, 
         await later.stop()
         assert [kind for _, kind, _ in bench.api.writes if kind != "Event"] == writes
         assert later.status()["lastDecision"]["to"] == wanted
+
+
+def warnings(bench: Any) -> list[tuple[str, str]]:
+    """Condition and reason of the warnings so far."""
+    return [(e["action"], e["reason"]) for e in bench.api.objects[EVENTS.plural].values() if e["type"] == "Warning"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "broken", "reason"),
+    [
+        pytest.param({"slo": "nobody"}, False, "SLONotFound", id="nothing to serve under"),
+        pytest.param({"scaling": {"minReplicas": 5, "maxReplicas": 2}}, False, "InvalidSpec", id="never valid"),
+        pytest.param({}, True, "InternalError", id="never decided"),
+    ],
+)
+async def test_what_is_wrong_with_a_new_model_is_told_once(
+    bench: Any, new_bench: Callable[..., Any], spec: dict[str, Any], broken: bool, reason: str
+) -> None:
+    """Its author sees one event, however long it stays, and whoever takes over says nothing again."""
+    bench.law.broken = {"llama"} if broken else set()
+    bench.apply(bench.model(**spec))
+    await bench.tick(3)
+    assert bench.condition("Stalled") == ("True", reason)
+    assert warnings(bench) == [("Stalled", reason)]
+    await bench.stop()
+
+    bench.api.objects[EVENTS.plural].clear()
+    later = new_bench(bench.api)
+    later.law.broken = bench.law.broken
+    later.now = bench.now
+    await later.start()
+    await later.tick(3)
+    assert warnings(later) == []
+    later.law.broken = set()
+    later.apply(later.model())
+    await later.tick(2)
+    later.play_kubelet()
+    await later.tick(2)
+    assert later.condition("Stalled")[0] == "False"
+    later.apply(later.model(**spec))
+    later.law.broken = bench.law.broken
+    await later.tick(2)
+    assert [told for told in warnings(later) if told[0] == "Stalled"] == [("Stalled", reason)], "again, so told again"
+    await later.stop()
