@@ -23,12 +23,6 @@ def two_digits(value: float) -> str:
     return f"{rounded:.{max(0, 1 - floor(log10(abs(rounded))))}f}"
 
 
-def percent(share: float) -> str:
-    """A share as a percentage: whole, or one decimal above 99 %, where decimals matter."""
-    value = 100.0 * share
-    return f"{value:.1f}%" if 99.0 < value < 100.0 else f"{value:.0f}%"
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A value with its standard error (0: known exactly)."""

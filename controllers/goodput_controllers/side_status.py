@@ -17,11 +17,12 @@ from goodput.api.conditions import merge_conditions
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.observed import GpuSupply, Snapshot
+from goodput.domain.percent import percent
 from goodput.domain.plan import Plan
 from goodput.perfmodel.catalogue import built_in_gpu_types
 from goodput.runtime.entries import Entry, Kept
 from goodput.runtime.supply import fault_of
-from goodput_controllers.figures import LEAST_CHANGE, attainment_figure, percent
+from goodput_controllers.figures import LEAST_CHANGE, attainment_figure
 from goodput_controllers.status_text import rfc3339
 from goodput_controllers.world import World
 

@@ -23,8 +23,9 @@ from goodput.domain.decision import Clamp, Decision
 from goodput.domain.identity import Key
 from goodput.domain.intent import RoutingMode
 from goodput.domain.observed import ModelView, PodState
+from goodput.domain.percent import percent
 from goodput.domain.plan import ModelPlan
-from goodput_controllers.figures import Figure, percent, two_digits
+from goodput_controllers.figures import Figure, two_digits
 
 
 def rfc3339(at: float) -> str:

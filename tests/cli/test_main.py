@@ -206,6 +206,8 @@ def test_top_prefers_live_figures_and_keeps_the_unknown_unknown() -> None:
     live = {("a", "m"): {"demand/s": 8.04, "attainment lower": 0.95, "attainment upper": 0.99}}
     (fresh,) = top.rows([model], live)
     assert (fresh["demand/s"], fresh["attainment"]) == ("8.04", "95-99%")
+    (missed,) = top.rows([model], {("a", "m"): {"attainment lower": 0.9996, "attainment upper": 0.9996}})
+    assert missed["attainment"] == "99.96%"
 
 
 class Answer:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
+from goodput.domain.percent import percent
 from goodput.domain.plan import Figures
-from goodput_controllers.figures import Figure, FigureWindow, attainment_figure, percent, two_digits
+from goodput_controllers.figures import Figure, FigureWindow, attainment_figure, two_digits
 from goodput_controllers.status import noteworthy
 
 HOLD = Decision(
@@ -64,10 +65,34 @@ def test_two_significant_digits(value: float, text: str) -> None:
     assert two_digits(value) == text
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.97, "97%"), (1.0, "100%"), (0.9954, "99.5%"), (0.5, "50%")])
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.97, "97%"),
+        (0.979, "97%"),
+        (1.0, "100%"),
+        (0.9954, "99.5%"),
+        (0.9996, "99.96%"),
+        (0.99996, "99.996%"),
+        (1.0 - 1e-9, "99.999%"),
+        (1.0 - 1e-16, "99.999%"),
+        (0.99, "99%"),
+        (0.999, "99.9%"),
+        (0.5, "50%"),
+        (0.004, "0.4%"),
+        (0.0, "0%"),
+    ],
+)
 def test_percentages(share: float, text: str) -> None:
-    """Whole percentages, and a decimal where it matters."""
+    """Whole percentages, rounded down, and the decimals that a rare miss needs to be seen."""
     assert percent(share) == text
+
+
+def test_percentages_with_decimals() -> None:
+    """What is compared with an objective has a decimal; an objective has those that its author gave it."""
+    assert [percent(share, 1) for share in (0.9499, 0.95, 0.99949, 1.0)] == ["94.9%", "95%", "99.94%", "100%"]
+    for thousandths in range(1000, 100_000):
+        assert percent(float(f"{thousandths / 1000:.3f}") / 100, 3) == f"{thousandths / 1000:g}%"
 
 
 def test_figures_move_beyond_noise() -> None:

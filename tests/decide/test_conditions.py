@@ -2,8 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import START, one, pod
-from tests.decide.test_replicas import loaded, steady
+from tests.decide.builders import CHAT, START, one, pod
+from tests.decide.test_replicas import loaded, missed, steady
 
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.intent import Problem
@@ -113,3 +113,12 @@ def test_a_fatal_problem_is_what_is_told():
     fatal = replace(SLO_GONE, reason=ConditionReason.SLO_NOT_FOUND, message="spec.slo: there is no chat", fatal=True)
     told = found(waiting(NO_GPU, problems=(fatal,)), ConditionType.STALLED)
     assert (told.reason, told.message) == (fatal.reason, fatal.message)
+
+
+def test_rare_misses_and_a_strict_slo_are_told_as_they_are():
+    """0.04 to 0.08 % miss an SLO that allows 0.05 %: neither of them reads as 100 %."""
+    memory = steady(20.0, 1)
+    memory = replace(memory, samples=missed(memory.samples, 0.0004))
+    told = found(one(loaded(20.0, 1, objective=replace(CHAT, attainment=0.9995)), memory), ConditionType.SLO_MET)
+    assert "99.92% to 99.96% of" in told.message
+    assert told.message.endswith("met the SLO of 99.95%")

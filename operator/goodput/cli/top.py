@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import requests
 
 from goodput.adapters.kube import Object
 from goodput.cli.session import field
+from goodput.domain.percent import percent
 
 COLUMNS = ("namespace", "model", "slo", "pools", "replicas", "demand/s", "goodput/s", "attainment", "cost/h", "state")
 # Figures that the operator publishes, by the column that they are fresher for.
@@ -74,9 +75,9 @@ def _row(model: Object, live: Mapping[str, float]) -> dict[str, Any]:
         "pools": status.get("poolSummary"),
         "replicas": status.get("replicas"),
         "demand/s": _number(live.get("demand/s")) or field(status, "demand", "requestsPerSecond"),
-        "goodput/s": _between(live, "goodput lower", "goodput upper", 1.0, "")
+        "goodput/s": _between(live, "goodput lower", "goodput upper", "{:.3g}".format)
         or field(status, "goodput", "requestsPerSecond"),
-        "attainment": _between(live, "attainment lower", "attainment upper", 100.0, "%") or status.get("attainment"),
+        "attainment": _between(live, "attainment lower", "attainment upper", _share) or status.get("attainment"),
         "cost/h": _number(live.get("cost/h")) or status.get("costPerHour"),
         "state": state_of(status),
     }
@@ -106,8 +107,12 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
 
 
-def _between(live: Mapping[str, float], lower: str, upper: str, factor: float, unit: str) -> str | None:
+def _share(value: float) -> str:
+    return percent(value, 1)
+
+
+def _between(live: Mapping[str, float], lower: str, upper: str, text: Callable[[float], str]) -> str | None:
     if lower not in live or upper not in live:
         return None
-    low, high = f"{factor * live[lower]:.3g}", f"{factor * live[upper]:.3g}"
-    return f"{low}{unit}" if low == high else f"{low}-{high}{unit}"
+    low, high = text(live[lower]), text(live[upper])
+    return low if low == high else f"{low.rstrip('%')}-{high}"

@@ -11,6 +11,7 @@ from goodput.domain.conditions import Condition, ConditionReason, ConditionStatu
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import ModelView, PodState, PodView, PoolView
+from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity
@@ -171,7 +172,10 @@ def _slo_met(findings: Findings) -> Condition:
         status, reason = _UNKNOWN, ConditionReason.TOO_FEW_REQUESTS
         text = f"{figures.attainment_requests} requests in the window, the SLO asks for {objective.min_requests}"
     else:
-        text = f"{lower:.1%} to {upper:.1%} of {figures.attainment_requests} requests met the SLO of {wanted:.1%}"
+        text = (
+            f"{percent(lower, 1)} to {percent(upper, 1)} of {figures.attainment_requests} requests met the SLO of "
+            f"{percent(wanted, MOST_DECIMALS)}"
+        )
         if upper < wanted:
             status, reason = _FALSE, ConditionReason.MISSING_OBJECTIVE
         elif lower >= wanted:
@@ -202,13 +206,13 @@ def _infeasible(able: Capacity, objective: Objective) -> str:
     allowed = 1.0 - objective.attainment
     worst = max(misses for _, _, misses in bounds)
     missed = ", ".join(
-        f"{name} of {bound * 1000.0:.0f} ms for {misses:.0%}"
+        f"{name} of {bound * 1000.0:.0f} ms for {percent(misses, 1)}"
         for name, bound, misses in bounds
         if bound is not None and (misses > allowed or misses == worst)
     )
     return (
-        f"of requests, an idle replica misses {missed}, the SLO allows {allowed:.1%}: more replicas cannot mend that, "
-        "relax it or allow faster GPU types"
+        f"of requests, an idle replica misses {missed}, the SLO allows {percent(allowed, MOST_DECIMALS)}: more "
+        "replicas cannot mend that, relax it or allow faster GPU types"
     )
 
 

@@ -12,6 +12,7 @@ from goodput.domain.decision import Rejected
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import Architecture, GpuType, ModelIntent, Objective
 from goodput.domain.observed import GpuSupply, PoolView
+from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape, capacity, engine_defaults, fit
@@ -257,7 +258,8 @@ def _smallest(
         rejected.append(
             Rejected(
                 option.label,
-                f"an idle replica meets the SLO for {found.idle.good:.0%} of requests, not {objective.attainment:.0%}",
+                f"an idle replica meets the SLO for {percent(found.idle.good, 1)} of requests, not "
+                f"{percent(objective.attainment, MOST_DECIMALS)}",
             )
         )
         fallback = option
