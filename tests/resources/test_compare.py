@@ -33,6 +33,33 @@ def test_an_absent_object_differs(make_render: Make) -> None:
     assert compare(None, render_model(make_render(), {}).objects[0]) == "does not exist"
 
 
+@pytest.mark.parametrize(
+    ("have", "want"),
+    [
+        pytest.param(RoutingMode.ROUTER, RoutingMode.NONE, id="routers alone were let in"),
+        pytest.param(RoutingMode.NONE, RoutingMode.ROUTER, id="everybody was let in"),
+    ],
+)
+def test_who_is_let_in_is_compared_as_a_whole(have: RoutingMode, want: RoutingMode, make_render: Make) -> None:
+    """A peer list too many shuts out users, though each field that we render is there."""
+    policy = ("NetworkPolicy", "llama-8b-serve")
+    first, second = (
+        {object_key(item): item for item in render_model(make_render(routing=routing), {}).objects}[policy]
+        for routing in (have, want)
+    )
+    assert (compare(first, second) or "").startswith("spec.ingress[0]: have")
+    assert compare(first, copy.deepcopy(first)) is None
+
+
+def test_a_peer_is_compared_as_a_whole(make_render: Make) -> None:
+    """A selector beside the one that we render narrows it."""
+    policy = ("NetworkPolicy", "llama-8b-serve")
+    want = {object_key(item): item for item in render_model(make_render(), {}).objects}[policy]
+    have = copy.deepcopy(want)
+    have["spec"]["ingress"][0]["from"][1]["podSelector"] = {"matchLabels": {"app": "prometheus"}}
+    assert (compare(have, want) or "").startswith("spec.ingress[0].from[1]: have")
+
+
 def _set(item: Any, path: tuple[Any, ...], value: Any) -> None:
     for step in path[:-1]:
         item = item[step]

@@ -23,6 +23,9 @@ _MERGE_KEYS = {
 }
 # Maps that are one value: an entry that we do not render is a difference.
 _ATOMIC_MAPS = frozenset({"selector", "matchLabels", "nodeSelector"})
+# Lists whose items are whole values, to which the API server adds nothing: there a field that we do not render changes
+# what the others mean.
+_WHOLE_ITEMS = frozenset({"ingress", "from", "rules"})
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITY_FIELDS = frozenset({"sizeLimit"})
 # Fields whose absence is not `false` to the API server, but true or the choice of another object: it keeps their false.
@@ -96,6 +99,8 @@ def _list(have: Sequence[Any], want: Sequence[Any], path: str, field: str) -> st
     if len(have) != len(want):
         return _differs(path, list(have), list(want))
     for index, (left, right) in enumerate(zip(have, want, strict=True)):
+        if field in _WHOLE_ITEMS and {*left} != {*right}:
+            return _differs(f"{path}[{index}]", left, right)
         found = _value(left, right, f"{path}[{index}]", "")
         if found is not None:
             return found
