@@ -14,7 +14,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, MODELS, OWNED, POD_MONITORS, PODS, Resource, resource_of
+from goodput.adapters.kinds import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    MODELS,
+    OWNED,
+    POD_MONITORS,
+    PODS,
+    SERVICES,
+    Resource,
+    resource_of,
+)
 from goodput.adapters.kube import KubeApi, Object
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
 from goodput.adapters.records import DELETION_COST, DeploymentRecord, OwnedObject, OwnPod
@@ -123,10 +133,15 @@ class Applier:
         _check_decided_from(plan, before)
         if before is None:
             await self._still_there(intent)
+        looked_at = (
+            (DEPLOYMENTS, names.engine(intent.key.name)),
+            (DEPLOYMENTS, names.router(intent.key.name)),
+            (SERVICES, names.service(intent.key.name)),
+        )
         existing = {
-            ("Deployment", name): record.manifest()
-            for name in (names.engine(intent.key.name), names.router(intent.key.name))
-            if (record := self._mine(DEPLOYMENTS, Key(intent.key.namespace, name), intent.uid)) is not None
+            (resource.kind, name): record.manifest()
+            for resource, name in looked_at
+            if (record := self._mine(resource, Key(intent.key.namespace, name), intent.uid)) is not None
         }
         rendered = render_model(render, existing)
         # Many Models may be rendered one after the other (a new operator): let the Lease be renewed in between.
@@ -159,9 +174,7 @@ class Applier:
                 render.placement,
                 replicas=render.replicas,
                 settings=render.settings,
-                take_update=render.take_update,
-                unserved=render.unserved,
-                surge=render.surge,
+                terms=render.terms,
             )
             self._settled[intent.key] = _Settled(key_of_render, contents, rendered.update_available, changes)
         else:

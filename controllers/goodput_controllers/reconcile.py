@@ -14,9 +14,9 @@ from goodput.domain.decision import Decision
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
-from goodput.domain.observed import ModelView, Snapshot
+from goodput.domain.observed import ModelView, PodState, Snapshot
 from goodput.domain.plan import ModelPlan, Plan
-from goodput.resources.inputs import RenderInput, RenderSettings
+from goodput.resources.inputs import RenderInput, RenderSettings, Terms
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.rendering import RenderKey, render_input, render_key, render_settings
 from goodput.runtime.settings import Settings
@@ -255,9 +255,7 @@ class Reconciler:
             plan.pool.placement,
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
-            take_update=self.rollouts.take_update(plan.key),
-            unserved=self.rollouts.unserved(plan.key),
-            surge=self.rollouts.surge(plan.key),
+            terms=self._terms(view),
         )
 
     def _render(self, view: ModelView, plan: ModelPlan) -> RenderInput | None:
@@ -271,9 +269,17 @@ class Reconciler:
             plan.pool.placement,
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
-            take_update=self.rollouts.take_update(plan.key),
-            unserved=self.rollouts.unserved(plan.key),
-            surge=self.rollouts.surge(plan.key),
+            terms=self._terms(view),
+        )
+
+    def _terms(self, view: ModelView) -> Terms:
+        key = view.intent.key
+        return Terms(
+            take_update=self.rollouts.take_update(key),
+            unserved=self.rollouts.unserved(key),
+            surge=self.rollouts.surge(key),
+            routers_ready=_routers_ready(view),
+            keeps_router_replicas=view.router.foreign_scaler is not None,
         )
 
     def _render_settings(self) -> RenderSettings:
@@ -397,6 +403,11 @@ class Reconciler:
 def _left_alone(intent: ModelIntent) -> bool:
     """Whether what runs stays as it is, whatever it would be rendered to."""
     return intent.paused or any(problem.fatal for problem in intent.problems)
+
+
+def _routers_ready(view: ModelView) -> bool:
+    """Whether users may be sent to routers: one is ready, or no engine is that they could be sent to instead."""
+    return view.router.count(PodState.READY) > 0 or view.pool.count(PodState.READY) == 0
 
 
 def _stalled(reason: ConditionReason, message: str) -> Problem:

@@ -14,12 +14,13 @@ from tests.placements import placement
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Objective
 from goodput.domain.plan import Placement
-from goodput.resources.inputs import KubeObject, ObjectKey, Rendered, RenderInput, RenderSettings
+from goodput.resources.inputs import KubeObject, ObjectKey, Rendered, RenderInput, RenderSettings, Terms
 from goodput.resources.render import object_key, render_model
 
 INTENT_FIELDS = frozenset(ModelIntent.__struct_fields__)
 PLACEMENT_FIELDS = frozenset(Placement.__struct_fields__)
 SETTINGS_FIELDS = frozenset(RenderSettings.__dataclass_fields__)
+TERMS_FIELDS = frozenset(Terms.__dataclass_fields__)
 
 
 def _smallest() -> RenderInput:
@@ -48,11 +49,13 @@ def make_render() -> Callable[..., RenderInput]:
         placement = {key: changes.pop(key) for key in list(changes) if key in PLACEMENT_FIELDS}
         intent = {key: changes.pop(key) for key in list(changes) if key in INTENT_FIELDS}
         settings = {key: changes.pop(key) for key in list(changes) if key in SETTINGS_FIELDS}
+        terms = {key: changes.pop(key) for key in list(changes) if key in TERMS_FIELDS}
         return replace(
             render,
             intent=structs.replace(render.intent, **intent),
             placement=structs.replace(render.placement, **placement),
             settings=replace(render.settings, **settings),
+            terms=replace(render.terms, **terms),
             **changes,
         )
 

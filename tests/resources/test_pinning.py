@@ -114,7 +114,7 @@ def test_an_operator_upgrade_changes_no_pod_and_says_what_waits(
     # Kept over a second upgrade as well, from what is stored now.
     again = render_model(make_render(), stored(upgraded))
     assert _templates(again) == _templates(upgraded)
-    taken = render_model(replace(make_render(), take_update=True), existing)
+    taken = render_model(make_render(take_update=True), existing)
     assert taken.update_available is None
     for template in _templates(taken).values():
         assert template["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 99

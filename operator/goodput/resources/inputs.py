@@ -54,6 +54,32 @@ class RenderSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On which terms what runs gives way to what is rendered.
+
+    `take_update`: it is this Model's turn to take what an administrator changed (`engine.update: Automatic`). Pools in
+    `unserved` take it at once: no pod of theirs was ever ready, and there is nothing to protect.
+    `surge` False replaces pods one at a time where no GPU is free for a new one first.
+    `routers_ready` False: engines serve and no router does yet, so that a Service that sends users to engines stays.
+    `keeps_router_replicas`: something else scales the routers, their number stays as it is.
+    """
+
+    take_update: bool = False
+    unserved: tuple[str, ...] = ()
+    surge: bool = True
+    routers_ready: bool = True
+    keeps_router_replicas: bool = False
+
+    def takes_update(self, pool: str) -> bool:
+        """Whether pods of `pool` take an update that waits for them."""
+        return self.take_update or pool in self.unserved
+
+
+# Nothing runs that would have to be spared.
+FREELY = Terms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenderInput:
     """One Model ready to be rendered: what its author wrote, what was decided, what the operator's settings add.
 
@@ -61,9 +87,6 @@ class RenderInput:
     affinity, tolerations, priorityClassName, volumes, volumeMounts (each optional).
     `replicas` of the engine Deployment are always written.
     `credentials` and `image_pull_secrets` are the author's own; `token` and `pull_secrets` are what pods get.
-    `take_update`: it is this Model's turn to take what a newer operator or default image would render
-    (`engine.update: Automatic`). Pools in `unserved` take it at once: no pod of theirs was ever ready, and there is
-    nothing to protect. `surge` False replaces pods one at a time where no GPU is free for a new one first.
     """
 
     intent: ModelIntent
@@ -75,13 +98,7 @@ class RenderInput:
     image_pull_secrets: tuple[str, ...] = ()
     engine: EngineInput = field(default=EngineInput())
     template: Mapping[str, Any] = field(default_factory=dict)
-    take_update: bool = False
-    unserved: tuple[str, ...] = ()
-    surge: bool = True
-
-    def takes_update(self, pool: str) -> bool:
-        """Whether pods of `pool` take an update that waits for them."""
-        return self.take_update or pool in self.unserved
+    terms: Terms = FREELY
 
     @property
     def token(self) -> SecretKey | None:

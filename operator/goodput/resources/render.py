@@ -19,7 +19,7 @@ from goodput.resources.kinds.access import (
 from goodput.resources.kinds.disruption import disruption_budget
 from goodput.resources.kinds.monitor import pod_monitor
 from goodput.resources.kinds.network import engine_network_policy, router_network_policy
-from goodput.resources.kinds.service import service
+from goodput.resources.kinds.service import pool_of, service
 from goodput.resources.router import choose_router_template, router_deployment
 
 
@@ -31,29 +31,34 @@ def object_key(item: Mapping[str, Any]) -> ObjectKey:
 def render_model(render: RenderInput, existing: Existing) -> Rendered:
     """Objects of `render`; pod templates that `existing` Deployments run are kept unless the user changed something.
 
-    `existing` needs only the Deployments: {("Deployment", "<model>-serve"): object, ...}; others are ignored.
-    What a pod needs comes before the Deployment that creates it.
+    `existing` needs only the Deployments and the Service: {("Deployment", "<model>-serve"): object, ...}; others are
+    ignored. What a pod needs comes before the Deployment that creates it. Engines open before the Service sends users
+    there, and close one pass after it sends them to routers.
     """
     intent, settings = render.intent, render.settings
     model = intent.key.name
     routed = intent.routing is RoutingMode.ROUTER
+    users = existing.get(("Service", names.service(model)))
     engine_choice = choose_template(existing.get(("Deployment", names.engine(model))), render)
     updates = [("engine", engine_choice.update_available)]
 
     objects: list[KubeObject] = [engine_service_account(intent)]
     if routed:
         objects += [router_service_account(intent), router_role(intent), router_role_binding(intent)]
-    objects.append(engine_network_policy(intent, settings.metrics_from))
+    objects.append(
+        engine_network_policy(intent, settings.metrics_from, users_reach_engines=pool_of(users) == SERVE_POOL)
+    )
     if routed:
         objects.append(router_network_policy(intent))
     objects.append(disruption_budget(intent, SERVE_POOL))
     if routed:
         objects.append(disruption_budget(intent, ROUTER_POOL))
-    objects.append(service(intent))
+    objects.append(service(intent, users, routers_ready=render.terms.routers_ready))
     if routed:
-        router_choice = choose_router_template(existing.get(("Deployment", names.router(model))), render)
+        routers = existing.get(("Deployment", names.router(model)))
+        router_choice = choose_router_template(routers, render)
         updates.append(("router", router_choice.update_available))
-        objects.append(router_deployment(render, router_choice))
+        objects.append(router_deployment(render, router_choice, routers))
     objects.append(engine_deployment(render, engine_choice))
     if settings.pod_monitor:
         pools = (SERVE_POOL, ROUTER_POOL) if routed else (SERVE_POOL,)

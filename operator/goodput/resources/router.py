@@ -125,16 +125,24 @@ def choose_router_template(existing: Mapping[str, Any] | None, render: RenderInp
         pins=pinning.default_secrets(None, () if render.image_pull_secrets else render.pull_secrets),
     )
     return pinning.choose(
-        existing, wanted, lambda: router_template(render), take_update=render.takes_update(ROUTER_POOL)
+        existing, wanted, lambda: router_template(render), take_update=render.terms.takes_update(ROUTER_POOL)
     )
 
 
-def router_deployment(render: RenderInput, choice: pinning.Choice) -> KubeObject:
+def _replicas(render: RenderInput, existing: Mapping[str, Any] | None) -> int:
+    there = (existing or {}).get("spec", {}).get("replicas")
+    return there if render.terms.keeps_router_replicas and isinstance(there, int) else render.settings.router_replicas
+
+
+def router_deployment(
+    render: RenderInput, choice: pinning.Choice, existing: Mapping[str, Any] | None = None
+) -> KubeObject:
+    """As many replicas as the settings say, or as `existing` has while something else scales it."""
     intent = render.intent
     deployment = meta.new_object("apps/v1", "Deployment", names.router(intent.key.name), intent, ROUTER_POOL)
     deployment["metadata"]["annotations"] = choice.annotations
     deployment["spec"] = {
-        "replicas": render.settings.router_replicas,
+        "replicas": _replicas(render, existing),
         "selector": {"matchLabels": meta.selector(intent.key.name, ROUTER_POOL)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "minReadySeconds": 5,

@@ -7,7 +7,7 @@ from goodput.api.template import as_kubernetes
 from goodput.domain.intent import ModelIntent
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
-from goodput.resources.inputs import EngineInput, RenderInput, RenderSettings, SecretKey
+from goodput.resources.inputs import FREELY, EngineInput, RenderInput, RenderSettings, SecretKey, Terms
 from goodput.runtime.settings import Settings
 
 
@@ -37,9 +37,7 @@ def render_input(
     *,
     replicas: int,
     settings: RenderSettings,
-    take_update: bool = False,
-    unserved: tuple[str, ...] = (),
-    surge: bool = True,
+    terms: Terms = FREELY,
 ) -> RenderInput:
     """One Model ready to be rendered."""
     spec = model.spec
@@ -58,9 +56,7 @@ def render_input(
             env=tuple(variable.to_dict() for variable in spec.engine.env),
         ),
         template=as_kubernetes(spec.template),
-        take_update=take_update,
-        unserved=unserved,
-        surge=surge,
+        terms=terms,
     )
 
 
@@ -73,9 +69,7 @@ class RenderKey(Value, frozen=True, kw_only=True):
     placement: tuple[object, ...]
     replicas: int
     settings: RenderSettings
-    take_update: bool
-    unserved: tuple[str, ...]
-    surge: bool
+    terms: Terms
 
 
 def render_key(
@@ -84,9 +78,7 @@ def render_key(
     *,
     replicas: int,
     settings: RenderSettings,
-    take_update: bool,
-    unserved: tuple[str, ...],
-    surge: bool,
+    terms: Terms,
 ) -> RenderKey:
     """What the rendered objects depend on."""
     return RenderKey(
@@ -106,7 +98,5 @@ def render_key(
         ),
         replicas=replicas,
         settings=settings,
-        take_update=take_update,
-        unserved=unserved,
-        surge=surge,
+        terms=terms,
     )

@@ -118,7 +118,7 @@ def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> 
         wanted,
         lambda: engine_template(render, image),
         user_image=render.engine.image is not None,
-        take_update=render.takes_update(SERVE_POOL),
+        take_update=render.terms.takes_update(SERVE_POOL),
         shape_of=_pinned_shape,
         differences=lambda pinned, template: _differences(pinned, template, render),
     )
@@ -129,7 +129,7 @@ def engine_deployment(render: RenderInput, choice: pinning.Choice) -> KubeObject
     intent = render.intent
     deployment = meta.new_object("apps/v1", "Deployment", names.engine(intent.key.name), intent, SERVE_POOL)
     deployment["metadata"]["annotations"] = choice.annotations
-    surge = {"maxSurge": 1, "maxUnavailable": 0} if render.surge else {"maxSurge": 0, "maxUnavailable": 1}
+    surge = {"maxSurge": 1, "maxUnavailable": 0} if render.terms.surge else {"maxSurge": 0, "maxUnavailable": 1}
     deployment["spec"] = {
         "replicas": render.replicas,
         "selector": {"matchLabels": meta.selector(intent.key.name, SERVE_POOL)},

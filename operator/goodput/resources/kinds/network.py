@@ -26,14 +26,16 @@ def _policy(intent: ModelIntent, pool: str, ingress: list[KubeObject]) -> KubeOb
     return policy
 
 
-def engine_network_policy(intent: ModelIntent, metrics_from: Sequence[Mapping[str, Any]]) -> KubeObject:
+def engine_network_policy(
+    intent: ModelIntent, metrics_from: Sequence[Mapping[str, Any]], *, users_reach_engines: bool = False
+) -> KubeObject:
     """Port 8000 alone, for this Model's routers and for scrapers; the ports between vLLM's processes stay closed.
 
     vLLM serves completions and metrics on one port, which a policy cannot tell apart. With `metrics_from` empty, any
     pod of the cluster may connect (nothing from outside it); named scrapers close the way round the router. Without
-    routers, the engine port is what users call: open to all.
+    routers, the engine port is what users call: open to all. So it is as long as the Service still sends them there.
     """
-    if intent.routing is RoutingMode.NONE:
+    if users_reach_engines or intent.routing is RoutingMode.NONE:
         return _policy(intent, SERVE_POOL, [{"ports": [_port(names.ENGINE_PORT)]}])
     routers = {"podSelector": {"matchLabels": meta.selector(intent.key.name, ROUTER_POOL)}}
     scrapers = [dict(peer) for peer in metrics_from] or [{"namespaceSelector": {}}]
