@@ -35,6 +35,7 @@ from goodput.domain.plan import ModelPlan
 from goodput.resources import names
 from goodput.resources.compare import compare
 from goodput.resources.inputs import RenderInput
+from goodput.resources.meta import short_hash
 from goodput.resources.render import render_model
 from goodput.runtime.rendering import RenderKey, render_key
 from goodput_controllers.cluster import Cluster
@@ -93,11 +94,16 @@ class Applier:
     leading: Callable[[], bool]
     limit: asyncio.Semaphore
     _settled: dict[Key, _Settled] = field(default_factory=dict)
+    # What was found and what was asked for when a write changed nothing: something keeps it as it is (a port that
+    # somebody added, a webhook), and the same write would change nothing again.
+    _futile: dict[tuple[str, Key], tuple[bytes, str]] = field(default_factory=dict)
 
     def forget(self, present: set[Key]) -> None:
         """Drop what is known of Models that are gone."""
         for key in self._settled.keys() - present:
             del self._settled[key]
+        for plural, key in [item for item in self._futile if self.cluster.owned[item[0]].get(item[1]) is None]:
+            del self._futile[plural, key]
 
     def settled(self, key: Key, render: RenderKey) -> str | None:
         """Whether nothing can differ: the update text ('' if none) if so, None if it must be looked at."""
@@ -213,8 +219,12 @@ class Applier:
             difference = compare(record.manifest(), manifest)
             if difference is None:
                 return False
+            attempt = record.content, short_hash(manifest)
+            if self._futile.get((resource.plural, key)) == attempt:
+                return False
             # Where, not what: values of environment variables are nobody's business.
-            log.debug("%s %s differs at %s", resource.kind, key, difference.partition(": ")[0])
+            where = difference.partition(": ")[0]
+            log.debug("%s %s differs at %s", resource.kind, key, where)
             if guard:
                 metadata = {**manifest["metadata"], "resourceVersion": str(record.version)}
                 manifest = {**manifest, "metadata": metadata}
@@ -231,6 +241,11 @@ class Applier:
                 await self._refresh(resource, key)
                 raise
         self.cluster.owned[resource.plural].assume(answer)
+        if record is not None and answer["metadata"]["resourceVersion"] == str(record.version):
+            log.info("%s %s stays as it is although it differs at %s", resource.kind, key, where)
+            self._futile[resource.plural, key] = attempt
+            return False
+        self._futile.pop((resource.plural, key), None)
         return True
 
     async def _ours(self, resource: Resource, key: Key, manifest: Object) -> bool:
