@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,10 @@ from goodput.runtime.settings import (
 )
 from goodput_controllers.process import run_operator
 
+_LABEL_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
+_LABEL_VALUE = re.compile(rf"({_LABEL_NAME})?")
+
 
 def _listed(values: tuple[str, ...]) -> tuple[str, ...]:
     """Repeated flags, or one variable with commas."""
@@ -38,6 +43,17 @@ def _peers(text: str) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(peers, list) or not all(isinstance(peer, dict) and peer for peer in peers):
         raise click.BadParameter(f"{text} is not a list of NetworkPolicyPeers", param_hint="--metrics-from")
     return tuple(peers)
+
+
+def _labels(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Raises click.BadParameter for what the API server would refuse with every PodMonitor."""
+    labels: dict[str, str] = {}
+    for text in _listed(given):
+        key, _, value = text.partition("=")
+        if "=" not in text or not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            raise click.BadParameter(f"{text} is not KEY=VALUE of a label", param_hint="--pod-monitor-label")
+        labels[key] = value
+    return tuple(sorted(labels.items()))
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GOODPUT", "max_content_width": 120, "show_default": True})
@@ -93,6 +109,14 @@ def _peers(text: str) -> tuple[Mapping[str, Any], ...]:
     help="JSON list of NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.",
 )
 @click.option(
+    "--pod-monitor-label",
+    "pod_monitor_labels",
+    metavar="KEY=VALUE",
+    multiple=True,
+    envvar="GOODPUT_POD_MONITOR_LABELS",
+    help="Label of PodMonitors, by which Prometheus selects them; repeatable.",
+)
+@click.option(
     "--namespace",
     "namespaces",
     multiple=True,
@@ -139,7 +163,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     """Settings from the values of the flags above.
 
     Raises:
-        click.BadParameter: --listen is no HOST:PORT, --metrics-from no list of peers.
+        click.BadParameter: --listen is no HOST:PORT, --metrics-from no list of peers, --pod-monitor-label no label.
     """
     values = dict(given)
     listen = str(values.pop("listen"))
@@ -153,6 +177,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     values["default_mode"] = ScalingMode(str(values["default_mode"]))
     values["allowed_images"] = _listed(values["allowed_images"])  # type: ignore[arg-type]
     values["metrics_from"] = _peers(str(values["metrics_from"]))
+    values["pod_monitor_labels"] = _labels(values["pod_monitor_labels"])  # type: ignore[arg-type]
     values["namespaces"] = _listed(values["namespaces"])  # type: ignore[arg-type]
     values["default_image_pull_secrets"] = _listed(values["default_image_pull_secrets"])  # type: ignore[arg-type]
     values["lease_namespace"] = values["lease_namespace"] or own_namespace()

@@ -44,6 +44,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "allowedImages": ["vllm/*", "example.com/*"],
     "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+    "podMonitorLabels": {"team/release": "stack", "tier": ""},
     "limits": {"gpusPerNamespace": 8, "costPerHourPerNamespace": "12.5"},
     "watchNamespaces": ["team-a", "team-b"],
     "modelDefaults": {
@@ -199,6 +200,7 @@ def test_values_reach_the_operator(template: Template) -> None:
         "GOODPUT_PROMETHEUS_CA_FILE": "/etc/goodput/prometheus-ca/ca.crt",
         "GOODPUT_ALLOWED_IMAGES": "vllm/*,example.com/*",
         "GOODPUT_METRICS_FROM": '[{"namespaceSelector":{"matchLabels":{"name":"monitoring"}}}]',
+        "GOODPUT_POD_MONITOR_LABELS": "team/release=stack,tier=",
         "GOODPUT_NAMESPACES": "team-a,team-b",
         "GOODPUT_DEFAULT_CREDENTIALS_SECRET": "hub",
         "GOODPUT_DEFAULT_CREDENTIALS_KEY": "token",
@@ -225,6 +227,21 @@ def test_defaults_of_models_reach_rendering(template: Template, monkeypatch: pyt
     settings = render_settings(settings_of(main.make_context("goodput-operator", []).params), pod_monitor=False)
     assert settings.default_credentials == SecretKey(name="hub", key="token")
     assert settings.default_image_pull_secrets == ("registry", "mirror")
+    assert settings.pod_monitor_labels == (("team/release", "stack"), ("tier", ""))
+
+
+def test_the_operators_own_pod_monitor(template: Template) -> None:
+    """It can be selected by label, and leaves the namespace that a metric of a Model names as it is."""
+    values = {"metrics": {"podMonitor": True}, "podMonitorLabels": {"release": "stack", "app.kubernetes.io/name": "x"}}
+    monitor = template(values)["PodMonitor", SYSTEM, "goodput"]
+    assert monitor["metadata"]["labels"]["release"] == "stack"
+    assert monitor["metadata"]["labels"]["app.kubernetes.io/name"] == "goodput"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True
+    assert (
+        "release"
+        not in template({"metrics": {"podMonitor": True}})["PodMonitor", SYSTEM, "goodput"]["metadata"]["labels"]
+    )
 
 
 def test_a_second_replica_brings_a_budget(template: Template) -> None:

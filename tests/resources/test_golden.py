@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "smallest": {},
     "monitored": {
         "pod_monitor": True,
+        "pod_monitor_labels": (("release", "stack"), ("goodput.dev/model", "never")),
         "metrics_from": ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},),
     },
     "no-router": {"routing": RoutingMode.NONE, "admission": False},

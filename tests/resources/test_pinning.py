@@ -224,6 +224,7 @@ OTHER: dict[str, Any] = {
     "router_image": "y:2",
     "scrape_seconds": 30,
     "pod_monitor": True,
+    "pod_monitor_labels": (("release", "stack"),),
     "router_replicas": 3,
     "default_credentials": SecretKey(name="hub", key="k"),
     "default_image_pull_secrets": ("registry",),

@@ -83,6 +83,21 @@ def test_settings_from_flags(monkeypatch: pytest.MonkeyPatch) -> None:
         parsed(monkeypatch, "--listen", "nowhere")
 
 
+def test_labels_of_pod_monitors_from_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted, the last of equal keys wins; an empty value is a label too."""
+    labels = ("release=old", "example.com/team=", "release=stack")
+    settings = parsed(monkeypatch, *(f"--pod-monitor-label={label}" for label in labels))
+    assert settings.pod_monitor_labels == (("example.com/team", ""), ("release", "stack"))
+    assert parsed(monkeypatch).pod_monitor_labels == ()
+
+
+@pytest.mark.parametrize("label", ["release", "=x", "a b=c", "-a=b", "a=b/c", "Example/a=b", "a=b=c", "a" * 64 + "=b"])
+def test_what_is_no_label_stops_the_start(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every PodMonitor of the fleet, one by one, later."""
+    with pytest.raises(click.BadParameter, match="KEY=VALUE"):
+        parsed(monkeypatch, "--pod-monitor-label", label)
+
+
 def record(**data: Any) -> logging.LogRecord:
     made = logging.LogRecord("goodput", logging.INFO, "f", 1, "scaled %s", ("up",), None)
     made.data = data

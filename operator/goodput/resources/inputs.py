@@ -42,6 +42,8 @@ class RenderSettings:
     scrape_seconds: int = 15
     # The PodMonitor CRD is installed.
     pod_monitor: bool = False
+    # Labels of PodMonitors, by which a Prometheus may select them.
+    pod_monitor_labels: tuple[tuple[str, str], ...] = ()
     router_replicas: int = 2
     # Secrets of Models that name none of their own; the token is for models of the hub only.
     default_credentials: SecretKey | None = None

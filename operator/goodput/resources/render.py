@@ -62,7 +62,9 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
     objects.append(engine_deployment(render, engine_choice))
     if settings.pod_monitor:
         pools = (SERVE_POOL, ROUTER_POOL) if routed else (SERVE_POOL,)
-        objects += [pod_monitor(intent, pool, settings.scrape_seconds) for pool in pools]
+        objects += [
+            pod_monitor(intent, pool, settings.scrape_seconds, dict(settings.pod_monitor_labels)) for pool in pools
+        ]
 
     update = "; ".join(f"{pool} {text}" for pool, text in updates if text is not None)
     return Rendered(objects=tuple(objects), update_available=update or None)

@@ -18,6 +18,7 @@ def render_settings(settings: Settings, *, pod_monitor: bool) -> RenderSettings:
         router_image=settings.router_image,
         scrape_seconds=max(1, round(settings.scrape_seconds)),
         pod_monitor=pod_monitor,
+        pod_monitor_labels=settings.pod_monitor_labels,
         router_replicas=settings.router_replicas,
         metrics_from=settings.metrics_from,
         startup_timeout_seconds=settings.startup_timeout_seconds,

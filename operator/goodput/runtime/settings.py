@@ -40,6 +40,8 @@ class Settings:
     allowed_images: tuple[str, ...] = ()
     # NetworkPolicyPeers that may scrape engine pods. Empty: any pod of the cluster.
     metrics_from: tuple[Mapping[str, Any], ...] = ()
+    # Labels of PodMonitors, by which a Prometheus may select them.
+    pod_monitor_labels: tuple[tuple[str, str], ...] = ()
     # Namespaces that are served. Empty: all.
     namespaces: tuple[str, ...] = ()
     max_gpus_per_namespace: int | None = None

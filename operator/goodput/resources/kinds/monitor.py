@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from goodput.domain.identity import LABEL_MODEL, LABEL_POOL, LABEL_REVISION, ROUTER_POOL
 from goodput.domain.intent import ModelIntent
 from goodput.resources import meta, names
 from goodput.resources.inputs import KubeObject
 
 
-def pod_monitor(intent: ModelIntent, pool: str, scrape_seconds: int) -> KubeObject:
-    """`podTargetLabels` put our pod labels on every series; without them nothing can be told apart."""
+def pod_monitor(intent: ModelIntent, pool: str, scrape_seconds: int, labels: Mapping[str, str]) -> KubeObject:
+    """`podTargetLabels` put our pod labels on every series; without them nothing can be told apart.
+
+    `labels` are what a Prometheus selects PodMonitors by; none replaces one of ours.
+    """
     name = f"{intent.key.name}-{pool}"
     monitor = meta.new_object("monitoring.coreos.com/v1", "PodMonitor", name, intent, pool)
+    monitor["metadata"]["labels"] = {**labels, **monitor["metadata"]["labels"]}
     port = names.METRICS if pool == ROUTER_POOL else names.HTTP
     monitor["spec"] = {
         "selector": {"matchLabels": meta.selector(intent.key.name, pool)},
