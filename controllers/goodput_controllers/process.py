@@ -18,12 +18,10 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import aiohttp
-
 from goodput.adapters.events import EventRecorder
 from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
 from goodput.adapters.kube import KubeApi, KubeClient
-from goodput.adapters.kube_connection import Connection, connect, load_configuration
+from goodput.adapters.kube_connection import connect, load_configuration
 from goodput.adapters.kube_errors import KubeError, NotFound
 from goodput.adapters.lease import Lease
 from goodput.adapters.prometheus import PrometheusSettings, PrometheusTelemetry
@@ -35,7 +33,6 @@ from goodput.runtime import server
 from goodput.runtime.entries import Kept
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
-from goodput_controllers import kopf_shell
 from goodput_controllers.applying import Applier
 from goodput_controllers.cluster import Cluster
 from goodput_controllers.config_maps import ConfigMapCache
@@ -48,6 +45,7 @@ from goodput_controllers.rollout import Rollouts
 from goodput_controllers.side_status import SideStatus
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_writer import StatusWriter
+from goodput_controllers.supervisor import Supervisor, unless_set
 from goodput_controllers.telling import Teller
 from goodput_controllers.world import Remembered, World, slo_key
 
@@ -68,24 +66,6 @@ def policy_of(settings: Settings) -> Policy:
         max_gpus_per_namespace=settings.max_gpus_per_namespace,
         max_cost_per_hour_per_namespace=settings.max_cost_per_hour_per_namespace,
     )
-
-
-async def unless_set(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do some work; False if `stop` was set before its end, in which case it is cancelled."""
-    if stop.is_set():
-        work.close()
-        return False
-    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            return False
-        doing.result()
-        return True
-    finally:
-        doing.cancel()
-        stopping.cancel()
-        await asyncio.gather(doing, stopping, return_exceptions=True)
 
 
 class PartEnded(GoodputError):
@@ -110,6 +90,7 @@ class Operator:
     loop: FleetLoop = field(init=False)
     reconciler: Reconciler = field(init=False)
     config_maps: ConfigMapCache = field(init=False)
+    shell: Supervisor = field(init=False)
     problem: str = "starting"
 
     def __post_init__(self) -> None:
@@ -117,6 +98,9 @@ class Operator:
         self.cluster = Cluster(api, world, namespaces=settings.namespaces, relist_seconds=settings.relist_seconds)
         self.lease = Lease(api, settings.lease_namespace, settings.lease_name, settings.identity)
         self.config_maps = ConfigMapCache(api, changed=world.touched)
+        self.shell = Supervisor(
+            world, settings.namespaces, self.stop, self.drained, relist=self._relist_once, metrics=self.metrics
+        )
         observer = Observer(world, self.cluster, self.config_maps, settings)
         memories = Memories(self.cluster)
         applier = Applier(api, world, self.cluster, leading=self.leading, limit=asyncio.Semaphore(settings.concurrency))
@@ -166,6 +150,9 @@ class Operator:
         silent = self.cluster.silent()
         if silent:
             return f"no sign of life from the watches of {', '.join(silent)}"
+        shell = self.shell.problem()
+        if shell:
+            return shell
         age = time.monotonic() - self.loop.last_pass_at
         if self.loop.last_pass_at and not self.unsynced() and age > DEAD_TICKS * self.settings.tick_seconds:
             return f"no pass of the loop for {age:.0f} s"
@@ -352,7 +339,7 @@ async def run_operator(settings: Settings, layer: Callable[[KubeApi], KubeApi] |
         live=operator.not_alive,
     )
     try:
-        await operator.run(_shell(operator, connection))
+        await operator.run(operator.shell.run(connection, started=partial(_take_signals, stop)))
     finally:
         await runner.cleanup()
         telemetry.close()
@@ -367,19 +354,3 @@ def _take_signals(stop: asyncio.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-
-async def _shell(operator: Operator, connection: Connection) -> None:
-    """kopf with a session of its own over the shared pool: it closes what it is given."""
-    lent = connection.lend()
-    try:
-        await kopf_shell.run(
-            operator.world,
-            lent,
-            operator.settings.namespaces,
-            operator.drained,
-            started=partial(_take_signals, operator.stop),
-        )
-    finally:
-        with contextlib.suppress(aiohttp.ClientError):
-            await lent.close()

@@ -71,6 +71,36 @@ async def test_a_process_that_waits_for_its_cluster_ends_at_once(
     assert ignored == []
 
 
+async def test_signals_are_ours_also_after_kopf_was_started_again(
+    ignored: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kopf takes them each time that it starts: the first to end must be the loop all the same."""
+    server = ApiServer()
+    refused = 0
+
+    def fault(request: web.Request) -> web.Response | None:
+        nonlocal refused
+        if refused or "watch" not in request.query or not request.path.endswith(MODELS.plural):
+            return None
+        refused += 1
+        return refusal(401)
+
+    server.fault = fault
+    async with serving(server) as connection:
+        configuration = Configuration()
+        configuration.host = connection.server
+        monkeypatch.setattr(process_module, "load_configuration", lambda: configuration)
+        settings = Settings(prometheus_url="", listen_host="127.0.0.1", listen_port=0, leader_election=False)
+        running = asyncio.create_task(process_module.run_operator(settings))
+        async with asyncio.timeout(10):
+            while MODELS.path() not in server.watched:
+                await asyncio.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await running
+    assert refused == 1
+    assert ignored == []
+
+
 async def test_a_stop_ends_the_comparison_of_crds(new_bench: Callable[..., Any]) -> None:
     """Between the first list and the start of the parts, as well."""
     bench = new_bench()

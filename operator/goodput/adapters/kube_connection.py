@@ -38,16 +38,20 @@ class Connection:
         """Close the session and its connections."""
         await self.session.close()
 
-    def lend(self) -> Connection:
-        """A session of its own over the same connections and credentials, which its user may close."""
+    def lend(self, *more: aiohttp.ClientMiddlewareType) -> Connection:
+        """A session of its own over the same connections and credentials, which its user may close.
+
+        What it sends goes through `more` as well.
+        """
+        middlewares = (*self.middlewares, *more)
         session = aiohttp.ClientSession(
             connector=self.session.connector,
             connector_owner=False,
-            middlewares=self.middlewares,
+            middlewares=middlewares,
             headers=self.session.headers,
             timeout=self.session.timeout,
         )
-        return Connection(self.server, session, self.middlewares)
+        return Connection(self.server, session, middlewares)
 
 
 class _Credentials:
