@@ -122,3 +122,17 @@ def test_rare_misses_and_a_strict_slo_are_told_as_they_are():
     told = found(one(loaded(20.0, 1, objective=replace(CHAT, attainment=0.9995)), memory), ConditionType.SLO_MET)
     assert "99.92% to 99.96% of" in told.message
     assert told.message.endswith("met the SLO of 99.95%")
+
+
+def test_what_scales_the_routers_is_told_after_everything_else():
+    """It holds up no engine: their number is decided, and what keeps their pods away comes first."""
+    model = loaded(12.0, 2)
+    fought = replace(model.router, foreign_scaler="HorizontalPodAutoscaler r", spec_replicas=4)
+    plan = one(replace(model, router=fought), steady(12.0, 2))
+    told = found(plan, ConditionType.STALLED)
+    assert (told.status, told.reason) == (ConditionStatus.TRUE, ConditionReason.SCALER_CONFLICT)
+    assert "HorizontalPodAutoscaler r also writes the replicas of Deployment llama-8b-router" in told.message
+    assert "(4) is kept" in told.message
+    assert plan.decision.changes
+    refused = one(replace(model, router=fought, pool=replace(model.pool, pods_refused="quota")), steady(12.0, 2))
+    assert found(refused, ConditionType.STALLED).reason is ConditionReason.PODS_REFUSED

@@ -150,6 +150,13 @@ def _stalled(findings: Findings) -> Condition:
         if pool.pods_refused:
             message = f"pods of pool {pool.name} are refused: {pool.pods_refused[:500]}"
             return Condition(kind, _TRUE, ConditionReason.PODS_REFUSED, message)
+    if view.router.foreign_scaler:
+        # Last: engines are scaled all the same.
+        message = (
+            f"{view.router.foreign_scaler} also writes the replicas of Deployment {view.intent.key.name}-"
+            f"{view.router.name}: remove it; until then the number that runs ({view.router.spec_replicas}) is kept"
+        )
+        return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
     return Condition(kind, _FALSE, ConditionReason.NOT_STALLED, "nothing stands in the way")
 
 
