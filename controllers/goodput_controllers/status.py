@@ -229,9 +229,11 @@ def _verdicts(conditions: Iterable[Condition]) -> Verdicts:
 
 def _update_flips(conditions: Iterable[Condition], present: ModelStatus | None) -> bool:
     """Whether an update came or went. Unknown (nothing was rendered yet, or paused) is no change of what was said."""
-    said = {c.type: c.status for c in present.conditions} if present is not None else {}
     kind = ConditionType.UPDATE_AVAILABLE
-    return any(c.type is kind and said.get(kind) != c.status for c in conditions)
+    now = next((c.status for c in conditions if c.type is kind), None)
+    if now is None:
+        return False
+    return now != next((c.status for c in present.conditions if c.type == kind), None) if present is not None else True
 
 
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:

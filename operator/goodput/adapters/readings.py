@@ -90,8 +90,8 @@ class Scraped:
                 missing[quantity] = frozenset(np.unique(bounds[lacking]).tolist())
         return missing
 
-    def counters(self, tables: Tables) -> list[PodTable]:
-        """The counters of each Model's pods."""
+    def counters(self, tables: Tables) -> list[tuple[PodTable, bool]]:
+        """The counters of each Model's pods, and whether all pods have all that is needed."""
         values = np.full((len(self.slots), pt.COUNTERS), np.nan)
         values[:, pt.SCRAPED_AT] = tables.scraped[self.slots]
         values[:, pt.UNSURE] = 0.0
@@ -102,14 +102,18 @@ class Scraped:
             values[:, column] = self.within(quantity, tables)
             for row in np.flatnonzero(np.isnan(values[:, column]) & ~np.isnan(self.bounds[quantity])):
                 self._between_edges(values[row], quantity, int(row), tables)
+        lacking = np.isnan(values[:, [_COLUMNS[quantity] for quantity in _NEEDED]]).any(axis=1)
+        for quantity, column in WITHIN.items():
+            lacking |= np.isnan(values[:, column]) & ~np.isnan(self.bounds[quantity])
+        lacks = np.concatenate(([0], np.cumsum(lacking)))
+        lacks = (lacks[self.ends] - lacks[self.starts]).tolist()
         found = []
-        for model, start, end, begin in zip(
-            self.wanted, self.starts.tolist(), self.ends.tolist(), self.begins, strict=True
-        ):
-            pods = model.pods
+        spans = zip(self.starts.tolist(), self.ends.tolist(), self.begins, strict=True)
+        for model, lack, (start, end, begin) in zip(self.wanted, lacks, spans, strict=True):
+            pods, complete = model.pods, not lack
             if end - start < len(pods):
-                pods = tuple([pod for at, pod in enumerate(pods, begin) if self.there[at]])
-            found.append(PodTable(pods, values[start:end]))
+                pods, complete = tuple([pod for at, pod in enumerate(pods, begin) if self.there[at]]), False
+            found.append((PodTable(pods, values[start:end]), complete))
         return found
 
     def _between_edges(self, values: Column, quantity: Quantity, row: int, tables: Tables) -> None:
@@ -155,18 +159,18 @@ def interpolated(edges: Mapping[float, float], bound: float, total: float | None
 def telemetry_of(scraped: Scraped, tables: Tables) -> dict[Key, ModelTelemetry]:
     """Telemetry of each Model."""
     return {
-        model.key: _model_telemetry(model, counters, tables)
-        for model, counters in zip(scraped.wanted, scraped.counters(tables), strict=True)
+        model.key: _model_telemetry(model, counters, complete, tables)
+        for model, (counters, complete) in zip(scraped.wanted, scraped.counters(tables), strict=True)
     }
 
 
-def _model_telemetry(wanted: Wanted, counters: PodTable, tables: Tables) -> ModelTelemetry:
+def _model_telemetry(wanted: Wanted, counters: PodTable, complete: bool, tables: Tables) -> ModelTelemetry:
     """Telemetry of one Model; `problem` names what should be there and is not."""
     unlabelled = not len(counters) and bool(tables.unlabelled_namespaces & {wanted.key.namespace, ""})
     return ModelTelemetry(
         pool=_pool(wanted, tables, counters) if len(counters) else None,
         router=_router(wanted, tables) if wanted.routers else None,
-        problem=_problem(wanted, counters),
+        problem="" if complete or not wanted.serving else _problem(wanted, counters),
         unlabelled=unlabelled,
     )
 
@@ -212,13 +216,9 @@ def _router(wanted: Wanted, tables: Tables) -> RouterTelemetry | None:
 
 
 def _problem(wanted: Wanted, counters: PodTable) -> str:
-    if not wanted.serving:
-        return ""
     bounded = thresholds(wanted.objective)
     columns = [*(_COLUMNS[quantity] for quantity in _NEEDED), *(WITHIN[quantity] for quantity in bounded)]
     lacking = np.isnan(counters.values[:, columns])
-    if len(counters) == len(wanted.pods) and not lacking.any():
-        return ""
     seen = counters.index()
     unseen = [pod for pod in wanted.serving if pod not in seen]
     if unseen:

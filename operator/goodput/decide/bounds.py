@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide.policy import Policy
@@ -44,6 +44,10 @@ def _held(pool: PoolView, gpus: Mapping[str, GpuType]) -> tuple[int, float]:
     return held, held * (gpu.price_per_hour or 0.0) if gpu is not None else 0.0
 
 
+# A number of replicas, which limit it is, and its words, which are needed where it binds only.
+_Limit = tuple[int, Clamp, Callable[[], str]]
+
+
 class Bounded(Value, frozen=True):
     """A number within its limits, and the limit that moved it."""
 
@@ -81,8 +85,8 @@ def bound(
     cap = ""
     for limit, clamp, message in _limits(intent, placement, pool, shared):
         if result.replicas > limit:
-            result = Bounded(limit, clamp, f"{message}, {wanted - limit} fewer than wanted")
-            cap = message if clamp is Clamp.MAX_COST else ""
+            result = Bounded(limit, clamp, f"{message()}, {wanted - limit} fewer than wanted")
+            cap = message() if clamp is Clamp.MAX_COST else ""
     if result.replicas < intent.min_replicas:
         # minReplicas is a promise of the author: it stands above caps, and its pods may stay Pending.
         least = f"spec.scaling.minReplicas is {intent.min_replicas}"
@@ -90,16 +94,18 @@ def bound(
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, least, overruled)
     for limit, clamp, message in _grants(intent, placement, pool, shared, policy):
         if result.replicas > limit:
-            result = Bounded(limit, clamp, f"{message}, {max(wanted, intent.min_replicas) - limit} fewer than wanted")
+            result = Bounded(limit, clamp, f"{message()}, {max(wanted, intent.min_replicas) - limit} fewer than wanted")
     return result
 
 
-def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared) -> list[tuple[int, Clamp, str]]:
+def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared) -> list[_Limit]:
     """The author's caps, and the GPUs that are free."""
     gpus = placement.gpus
-    limits: list[tuple[int, Clamp, str]] = []
+    limits: list[_Limit] = []
     if intent.max_replicas is not None:
-        limits.append((intent.max_replicas, Clamp.MAX_REPLICAS, f"spec.scaling.maxReplicas is {intent.max_replicas}"))
+        limits.append(
+            (intent.max_replicas, Clamp.MAX_REPLICAS, lambda: f"spec.scaling.maxReplicas is {intent.max_replicas}")
+        )
     price = placement.price_per_hour
     if price and intent.max_cost_per_hour is not None:
         affordable = int(intent.max_cost_per_hour / price + 1e-9)
@@ -107,8 +113,10 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
             (
                 affordable,
                 Clamp.MAX_COST,
-                f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
-                f" at {price:.2f} $/h",
+                lambda: (
+                    f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
+                    f" at {price:.2f} $/h"
+                ),
             )
         )
     reachable = _reachable(placement, pool, shared)
@@ -120,7 +128,9 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
             (
                 possible,
                 Clamp.GPUS,
-                f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas",
+                lambda: (
+                    f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
+                ),
             )
         )
     return limits
@@ -146,44 +156,42 @@ def with_stand_ins(
     limits = _grants(intent, placement, pool, shared, policy)
     reachable = _reachable(placement, pool, shared)
     if reachable is not None:
-        limits.append((reachable, Clamp.GPUS, f"no more GPUs {placement.gpu_type} are free"))
+        limits.append((reachable, Clamp.GPUS, lambda: f"no more GPUs {placement.gpu_type} are free"))
     result = Bounded(limited + stand_ins)
     for limit, clamp, message in limits:
         if result.replicas > max(limit, limited):
-            result = Bounded(max(limit, limited), clamp, message)
+            result = Bounded(max(limit, limited), clamp, message())
     return result
 
 
-def _grants(
-    intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, policy: Policy
-) -> list[tuple[int, Clamp, str]]:
+def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, policy: Policy) -> list[_Limit]:
     """What the administrator grants the namespace, less what its other Models hold."""
     namespace = intent.key.namespace
     own_gpus, own_cost = _held(pool, shared.types)
     price = placement.price_per_hour
-    grants: list[tuple[int, Clamp, str]] = []
+    grants: list[_Limit] = []
     if policy.max_cost_per_hour_per_namespace is not None:
         may_spend = f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h"
         if price is None:
             # What runs on this type stays: it was there before the limit, or before its price was lost.
             kept = own_gpus // placement.gpus if pool.gpu_type in ("", placement.gpu_type) else 0
-            message = (
+            unknown = (
                 f"{may_spend}, and no price of {placement.gpu_type} is known: set spec.pricePerHour of a GPUType of "
                 "that name; no replica is added until then"
             )
-            grants.append((kept, Clamp.MAX_COST, message))
+            grants.append((kept, Clamp.MAX_COST, lambda: unknown))
         elif price:
             left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
             affordable = max(0, int(left / price + 1e-9))
-            message = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas"
-            grants.append((affordable, Clamp.MAX_COST, message))
+            spent = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas"
+            grants.append((affordable, Clamp.MAX_COST, lambda: spent))
     if policy.max_gpus_per_namespace is not None:
         left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
         grants.append(
             (
                 left_gpus // placement.gpus,
                 Clamp.GPUS,
-                f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
+                lambda: f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
             )
         )
     return grants

@@ -72,14 +72,14 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
         """These and a new one, without those that ended before `oldest` (Unix seconds)."""
         values = self.values
         if len(values) and values[0, AT] < oldest:
-            values = values[int(np.searchsorted(values[:, AT], oldest)) :]
+            values = values[int(values[:, AT].searchsorted(oldest)) :]
         if new is not None:
             return Samples(np.concatenate((values, (new,))))
         return self if len(values) == len(self.values) else Samples(values.copy())
 
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""
-        begin = max(0, int(np.searchsorted(self.values[:, AT], at)) - 1)
+        begin = max(0, int(self.values[:, AT].searchsorted(at)) - 1)
         while begin and self.values[begin, SECONDS] <= 0.0:
             begin -= 1
         rows: list[tuple[float, float, float]] = self.values[begin:, : OFFERED + 1].tolist()
