@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import msgspec
 import pytest
@@ -60,7 +61,8 @@ def test_series_that_are_gone_are_forgotten() -> None:
 
 def _vector(query: str, pods: list[str]) -> bytes:
     rows = [f'{{"metric":{{"__name__":"{query}","namespace":"n","pod":"{pod}"}},"value":[1,"2"]}}' for pod in pods]
-    return f'{{"data":{{"result":[{",".join(rows)}]}}}}'.encode()
+    body = f'{{"status":"success","data":{{"resultType":"vector","result":[{",".join(rows)}]}}}}'
+    return body.encode()
 
 
 def test_vectors_that_did_not_come_again_are_forgotten() -> None:
@@ -103,32 +105,79 @@ LABELS = st.dictionaries(st.sampled_from(["__name__", "namespace", "pod", "le", 
 VALUES = st.sampled_from(["0", "1.5", "17", "1e+06", "NaN", "+Inf", "-2"])
 
 
+ROWS = st.lists(st.tuples(LABELS, VALUES), max_size=6)
+
+
+def written(rows: list[tuple[dict[str, str], str]], times: list[float], *, blanks: bool, tail: str) -> bytes:
+    result = [
+        {"metric": {**labels, "le": "0.5"}, "value": [at, value]}
+        for (labels, value), at in zip(rows, times, strict=False)
+    ]
+    body = json.dumps(
+        {"status": "success", "data": {"resultType": "vector", "result": result}},
+        separators=(", ", ": ") if blanks else (",", ":"),
+        ensure_ascii=False,
+    )
+    return (body[:-1] + tail + "}").encode()
+
+
 @given(
-    rows=st.lists(st.tuples(LABELS, VALUES), max_size=6),
+    first=ROWS,
+    other=ROWS,
+    values=st.lists(VALUES, min_size=6, max_size=6),
+    swapped=st.booleans(),
     times=st.lists(st.sampled_from([1796043215, 1796043215.5]), min_size=6, max_size=6),
     blanks=st.booleans(),
     tail=st.sampled_from(["", ',"warnings":["w"]', ',"stats":{"metric":1}']),
 )
 def test_however_an_answer_is_written_the_same_is_read(
-    rows: list[tuple[dict[str, str], str]], times: list[float], blanks: bool, tail: str
+    *,
+    first: list[tuple[dict[str, str], str]],
+    other: list[tuple[dict[str, str], str]],
+    values: list[str],
+    swapped: bool,
+    times: list[float],
+    blanks: bool,
+    tail: str,
 ) -> None:
-    """Taken apart at the texts between labels and values, or decoded as JSON: whatever labels hold."""
-    rows = [({**labels, "le": "0.5"}, value) for labels, value in rows]
-    separators = (", ", ": ") if blanks else (",", ":")
-    result = [{"metric": labels, "value": [at, value]} for (labels, value), at in zip(rows, times, strict=False)]
-    body = json.dumps(
-        {"status": "success", "data": {"resultType": "vector", "result": result}},
-        separators=separators,
-        ensure_ascii=False,
-    )
+    """Read by its place, taken apart, or decoded as JSON: whatever labels hold, and whatever the last answer was."""
+    renewed = [(labels, value) for (labels, _), value in zip(first, values, strict=False)]
+    if swapped:
+        renewed[1:] = renewed[:0:-1]
     decoder = Decoder()
-    content = (body[:-1] + tail + "}").encode()
-    for _ in range(2):
-        found = pairs(decoder, content)
-        assert [str(value) for _, value in found] == [str(float(value)) for _, value in rows]
-        assert [(each.name, each.namespace, each.pod[1] if each.pod else "", each.edge) for each, _ in found] == [
-            (labels.get("__name__", ""), labels.get("namespace", ""), labels.get("pod", ""), 0.5) for labels, _ in rows
-        ]
+    for rows in (first, first, renewed, other, [*first[:1], *other[1:]], first):
+        for instants in (times, times[:1] * 6):
+            found = pairs(decoder, written(rows[:6], instants, blanks=blanks, tail=tail))
+            assert [str(value) for _, value in found] == [str(float(value)) for _, value in rows[:6]]
+            assert [(each.name, each.namespace, each.pod[1] if each.pod else "", each.edge) for each, _ in found] == [
+                (labels.get("__name__", ""), labels.get("namespace", ""), labels.get("pod", ""), 0.5)
+                for labels, _ in rows[:6]
+            ]
+        decoder.forget_gone()
+
+
+@pytest.mark.parametrize("at", range(120))
+def test_a_byte_that_changed_is_noticed(at: int) -> None:
+    """Each byte of an answer in turn, after one that was right: read as a new decoder reads it, or refused."""
+    rows = [({"__name__": "q", "namespace": "n", "pod": f"p{number}"}, f"{number}7") for number in range(3)]
+    content = written(rows, [1796043215] * 6, blanks=False, tail="")
+    begin = content.index(b"metric")
+    for byte in (b"1", b"]", b"[", b'"', b"x"):
+        changed = content[: begin + at] + byte + content[begin + at + 1 :]
+        decoder = Decoder()
+        decoder.decode(content)
+        decoder.forget_gone()
+        outcomes = []
+        for each in (decoder, Decoder()):
+            try:
+                outcomes.append([(str(series), value) for series, value in pairs(each, changed)])
+            except (msgspec.DecodeError, ValueError) as error:
+                outcomes.append(type(error).__name__)  # type: ignore[arg-type]
+        assert _without_slots(outcomes[0]) == _without_slots(outcomes[1])
+
+
+def _without_slots(outcome: object) -> str:
+    return re.sub(r"slot=-?\d+", "", str(outcome))
 
 
 def pairs(decoder: Decoder, content: bytes) -> list[tuple[Series, float]]:

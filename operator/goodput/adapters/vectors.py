@@ -1,8 +1,8 @@
 """Answers of Prometheus as columns: the values, and what the labels of their series say, which is read only once.
 
-Most of a vector is what the last one had: the labels of its series. An answer is taken apart at the texts between
-labels and values, which no label can hold, since quotes within a label are escaped. Labels that are those of last time
-are not looked at again, and all that is left to do is to read numbers. Answers of another form are decoded as JSON.
+Most of a vector is what the last one had: the labels of its series. Where an answer has the bytes of those labels at
+the places where they must be, all that is left to do is to read numbers (`answers`). Another one is taken apart and its
+labels are read; what Prometheus would write otherwise is decoded as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from goodput.adapters.answers import Labels, begin_of, taken_apart, values_of
 from goodput.domain.podtable import Column
 
 # (namespace, name)
@@ -39,8 +40,9 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 class Layout:
     """The series of a vector, in their order."""
 
-    def __init__(self, series: Sequence[Series]) -> None:
+    def __init__(self, series: Sequence[Series], labels: Sequence[bytes] = ()) -> None:
         self.series = series
+        self.labels = Labels.of(labels)
 
     @cached_property
     def slots(self) -> Rows:
@@ -74,10 +76,6 @@ class Vector:
 NOTHING = Vector(Layout(()), np.empty(0))
 # A reading asks for about ten. More are left by readings that broke off, one after the other, before their end.
 MAX_VECTORS = 32
-_BEGIN = b'{"status":"success","data":{"resultType":"vector","result":[{"metric":'
-_TO_VALUE = b',"value":['
-_TO_SERIES = b'"]},{"metric":'
-_END = b'"]}]}'
 
 
 class _Labels(msgspec.Struct, frozen=True, gc=False):
@@ -114,7 +112,7 @@ class Decoder:
     def __init__(self) -> None:
         self.slots: Slots = {}
         self._known: dict[bytes, Series] = {}
-        # By the texts of their labels: those of the last reading, and those of this one.
+        # By the labels of their first series: those of the last reading, and those of this one.
         self._layouts: dict[bytes, Layout] = {}
         self._used: dict[bytes, Layout] = {}
         self._rows = 0
@@ -126,13 +124,19 @@ class Decoder:
             msgspec.DecodeError: it is no answer of Prometheus.
             ValueError: a value or an edge is no number.
         """
-        parts = _taken_apart(content)
-        if parts is not None:
-            try:
-                return self._vector(*parts)
-            except (ValueError, msgspec.DecodeError):
-                # Not of the form that it seemed to have.
-                pass
+        begun = begin_of(content)
+        if begun is not None:
+            layout = self._layouts.get(begun.first)
+            numbers = values_of(content, begun, layout.labels) if layout is not None else None
+            if layout is not None and numbers is not None:
+                return self._seen(begun.first, layout, numbers)
+            parts = taken_apart(content, begun)
+            if parts is not None:
+                try:
+                    return self._vector(*parts)
+                except (ValueError, msgspec.DecodeError):
+                    # Not of the form that it seemed to have.
+                    pass
         result = _ANSWER.decode(content).data.result
         rows = [row for row in result if isinstance(row, _Row)]
         if len(rows) < len(result):
@@ -152,19 +156,17 @@ class Decoder:
 
     def _vector(self, labels: list[bytes], values: Sequence[bytes | str]) -> Vector:
         numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
-        # No line breaks are left within the text of labels but what JSON allows between them.
-        texts = b"\n".join(labels)
-        layout = self._layouts.get(texts) or self._used.get(texts)
-        if layout is None:
-            known = self._known
-            for text in labels:
-                if text not in known:
-                    known[text] = self._series(text)
-            layout = Layout([known[text] for text in labels])
+        known = self._known
+        for text in labels:
+            if text not in known:
+                known[text] = self._series(text)
+        return self._seen(labels[0], Layout([known[text] for text in labels], labels), numbers)
+
+    def _seen(self, first: bytes, layout: Layout, numbers: Column) -> Vector:
         if len(self._used) >= MAX_VECTORS:
             self._used.clear()
-        self._used[texts] = layout
-        self._rows += len(labels)
+        self._used[first] = layout
+        self._rows += len(numbers)
         return Vector(layout, numbers)
 
     def _series(self, text: bytes) -> Series:
@@ -179,20 +181,3 @@ class Decoder:
             edge=float(labels.le) if labels.le else math.nan,
             error_type=labels.error_type,
         )
-
-
-def _taken_apart(content: bytes) -> tuple[list[bytes], list[bytes]] | None:
-    """(labels, values) of an answer as Prometheus writes it: without blanks, all rows of one instant; else None."""
-    if not content.startswith(_BEGIN):
-        return None
-    begin = content.find(_TO_VALUE, len(_BEGIN))
-    end = content.find(b',"', begin + len(_TO_VALUE))
-    if begin < 0 or end < 0:
-        return None
-    to_value = content[begin : end + 2]  # the instant is part of it
-    parts = content.replace(_TO_SERIES, to_value).split(to_value)
-    last, found, rest = parts[-1].partition(_END)
-    if len(parts) % 2 or not found or b'"metric"' in rest:
-        return None
-    parts[0], parts[-1] = parts[0][len(_BEGIN) :], last
-    return parts[0::2], parts[1::2]

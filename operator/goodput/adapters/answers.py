@@ -1,0 +1,120 @@
+"""Vectors as Prometheus writes them, taken apart without decoding JSON: compact, and all rows of one instant.
+
+    {"status":"success","data":{"resultType":"vector","result":[{"metric":LABELS,"value":[TIME,"VALUE"]},...]}}
+
+No text of a label holds what stands between labels and values: quotes within it are escaped. Whatever is not of this
+form gives None, and is to be read otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goodput.domain.podtable import Column
+
+_BEGIN = b'{"status":"success","data":{"resultType":"vector","result":[{"metric":'
+_TO_VALUE = b',"value":['
+_TO_SERIES = b'"]},{"metric":'
+_END = b'"]}]}'
+# Integers of so many digits are exact as floats.
+_MOST_DIGITS = 15
+_Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The labels of the first series, and what stands between labels and values: the instant is part of it."""
+
+    first: bytes
+    to_value: bytes
+
+
+def begin_of(content: bytes) -> Begin | None:
+    """How a vector begins."""
+    if not content.startswith(_BEGIN):
+        return None
+    begin = content.find(_TO_VALUE, len(_BEGIN))
+    end = content.find(b',"', begin + len(_TO_VALUE))
+    return None if begin < 0 or end < 0 else Begin(content[len(_BEGIN) : begin], content[begin : end + 2])
+
+
+def taken_apart(content: bytes, begun: Begin) -> tuple[list[bytes], list[bytes]] | None:
+    """(labels, values) of a vector."""
+    parts = content.replace(_TO_SERIES, begun.to_value).split(begun.to_value)
+    last, found, rest = parts[-1].partition(_END)
+    if len(parts) % 2 or not found or b'"metric"' in rest:
+        return None
+    parts[0], parts[-1] = begun.first, last
+    return parts[0::2], parts[1::2]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels of the series of a vector: their bytes behind each other, and where each ends."""
+
+    text: bytes
+    ends: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, labels: Sequence[bytes]) -> Labels:
+        """Those of these series."""
+        return cls(b"".join(labels), np.cumsum([len(each) for each in labels], dtype=np.intp))
+
+
+def values_of(content: bytes, begun: Begin, labels: Labels) -> Column | None:
+    """The values of a vector whose series have exactly these labels, in this order."""
+    rows = len(labels.ends)
+    there = np.frombuffer(content, dtype=np.uint8)
+    # One bracket opens the rows, and one each value: a label with a bracket is read otherwise.
+    opened, closed = np.flatnonzero(there == ord("[")), np.flatnonzero(there == ord("]"))
+    if len(opened) != rows + 1 or len(closed) != rows + 1:
+        return None
+    starts = opened[1:] + len(begun.to_value) - len(_TO_VALUE) + 1
+    ends = closed[:-1] - 1
+    lengths = ends - starts
+    numbers = np.arange(rows)
+    befores = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    between = numbers * len(_TO_SERIES) + (numbers + 1) * len(begun.to_value)
+    if lengths.min() < 1 or not np.array_equal(starts, len(_BEGIN) + labels.ends + befores + between):
+        return None
+    label_ends = starts - len(begun.to_value)
+    label_starts = np.concatenate(([len(_BEGIN)], ends[:-1] + len(_TO_SERIES)))
+    if (
+        not _all_at(there, label_ends, begun.to_value)
+        or not _all_at(there, ends[:-1], _TO_SERIES)
+        or content[ends[-1] : ends[-1] + len(_END)] != _END
+    ):
+        return None
+    places = zip(label_starts.tolist(), label_ends.tolist(), strict=True)
+    if b"".join([content[start:end] for start, end in places]) != labels.text:
+        return None
+    return _read(content, there, starts, lengths)
+
+
+def _all_at(there: _Bytes, places: npt.NDArray[np.intp], text: bytes) -> bool:
+    """Whether this text is at all these places."""
+    return all(bool((there[places + offset] == byte).all()) for offset, byte in enumerate(text))
+
+
+def _read(content: bytes, there: _Bytes, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> Column | None:
+    """Numbers from texts: nearly all are counts, which are digits; the others one by one."""
+    found = np.zeros(len(starts))
+    plain = lengths <= _MOST_DIGITS
+    last = len(there) - 1
+    for at in range(min(_MOST_DIGITS, int(lengths.max()))):
+        inside = lengths > at
+        # uint8: what comes before "0" is large.
+        digits = there[np.minimum(starts + at, last)] - np.uint8(ord("0"))
+        plain &= ~inside | (digits <= 9)
+        found = np.where(inside, 10.0 * found + digits, found)
+    try:
+        for row in np.flatnonzero(~plain).tolist():
+            start = int(starts[row])
+            found[row] = float(content[start : start + int(lengths[row])])
+    except ValueError:
+        return None
+    return found
