@@ -12,7 +12,7 @@ from goodput.adapters.telemetry import Reading, Wanted
 from goodput.api import Model
 from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
 from goodput.domain.intent import GpuType, ModelIntent, Problem, RoutingMode
-from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot
+from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
 from goodput.perfmodel.catalogue import built_in_gpu_types
 from goodput.resources import names
 from goodput.runtime.entries import Entry
@@ -39,7 +39,7 @@ class _Pods:
     pods: tuple[OwnPod, ...]
     nodes_version: int
     views: Mapping[str, tuple[PodView, ...]]
-    names: Mapping[str, tuple[str, ...]]
+    tallies: Mapping[str, Tally]
     ended: tuple[OwnPod, ...]
 
 
@@ -137,7 +137,7 @@ class Observer:
                 Wanted(
                     key=key,
                     objective=intent.objective,
-                    pods=pods.names[SERVE_POOL],
+                    pods=pods.tallies[SERVE_POOL].names,
                     serving=tuple(
                         [
                             pod.name
@@ -147,7 +147,7 @@ class Observer:
                             and now - pod.ready_at > expected_after
                         ]
                     ),
-                    routers=pods.names[ROUTER_POOL] if intent.routing is RoutingMode.ROUTER else (),
+                    routers=pods.tallies[ROUTER_POOL].names if intent.routing is RoutingMode.ROUTER else (),
                 )
             )
         return wanted
@@ -194,16 +194,16 @@ class Observer:
             name: tuple([self._pod(pod, pod.state) for pod in pods if pod.state is not None and pod.pool == name])
             for name in (SERVE_POOL, ROUTER_POOL)
         }
-        names_of = {name: tuple(view.name for view in those) for name, those in views.items()}
+        tallies = {name: Tally.of(those) for name, those in views.items()}
         ended = tuple([pod for pod in pods if pod.state is None])
-        found = self._pods[model] = _Pods(pods, nodes, views, names_of, ended)
+        found = self._pods[model] = _Pods(pods, nodes, views, tallies, ended)
         return found
 
     def _pool(self, name: str, key: Key, pods: _Pods, intent: ModelIntent, now: float) -> PoolView:
         record = self.cluster.deployment(key)
         views = pods.views[name]
         if record is None or record.owner_uid != intent.uid or record.deleting:
-            return PoolView(name=name, exists=False, pods=views)
+            return PoolView(name=name, exists=False, pods=views, tallied=pods.tallies[name])
         placement = record.placement
         return PoolView(
             name=name,
@@ -217,6 +217,7 @@ class Observer:
             tensor_parallel=placement.tensor_parallel if placement else 1,
             pipeline_parallel=placement.pipeline_parallel if placement else 1,
             pods=views,
+            tallied=pods.tallies[name],
         )
 
     def _pod(self, pod: OwnPod, state: PodState) -> PodView:

@@ -14,7 +14,7 @@ from goodput.domain.decision import Decision
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
-from goodput.domain.observed import ModelView, PodState, Snapshot
+from goodput.domain.observed import ModelView, Snapshot
 from goodput.domain.plan import ModelPlan, Plan
 from goodput.resources.inputs import RenderInput, RenderSettings, Terms
 from goodput.runtime.metrics import Metrics
@@ -407,7 +407,7 @@ def _left_alone(intent: ModelIntent) -> bool:
 
 def _routers_ready(view: ModelView) -> bool:
     """Whether users may be sent to routers: one is ready, or no engine is that they could be sent to instead."""
-    return view.router.count(PodState.READY) > 0 or view.pool.count(PodState.READY) == 0
+    return view.router.ready > 0 or view.pool.ready == 0
 
 
 def _stalled(reason: ConditionReason, message: str) -> Problem:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide import Policy, bounds
-from goodput.decide.count import is_unschedulable
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
@@ -110,7 +109,7 @@ class Rollouts:
     def _look_at(self, view: ModelView, plan: ModelPlan, now: float) -> None:
         key = view.intent.key
         new = [pod for pod in view.pool.pods if pod.revision == view.pool.revision]
-        unplaced = [pod for pod in new if is_unschedulable(pod)]
+        unplaced = [pod for pod in new if pod.unschedulable]
         self._problems.pop(key, None)
         if unplaced and plan.pool is not None:
             # Of pods of which none was ever ready, the old ones may hold the very GPU that a new one waits for.
@@ -164,7 +163,7 @@ def _rest_suffices(view: ModelView, plan: ModelPlan) -> bool:
     load = figures.forecast_rps if figures.forecast_rps is not None else figures.demand_rps
     if load is None or figures.capacity_rps_per_replica is None:
         return False
-    spare = view.pool.count(PodState.READY) - 1
+    spare = view.pool.ready - 1
     return spare >= 1 and load <= spare * figures.capacity_rps_per_replica
 
 

@@ -22,7 +22,7 @@ from goodput.domain.conditions import Condition
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.identity import Key
 from goodput.domain.intent import RoutingMode
-from goodput.domain.observed import ModelView, PodState
+from goodput.domain.observed import ModelView
 from goodput.domain.percent import percent
 from goodput.domain.plan import ModelPlan
 from goodput_controllers.figures import Figure, two_digits
@@ -51,7 +51,7 @@ class Pool(NamedTuple):
 
 def pool_of(view: ModelView, plan: ModelPlan) -> Pool | None:
     """What was decided; where nothing was, what runs; None while there is neither."""
-    there, ready = view.pool, view.pool.count(PodState.READY)
+    there, ready = view.pool, view.pool.ready
     if plan.pool is not None:
         placement = plan.pool.placement
         return Pool(

@@ -34,8 +34,8 @@ SHORT = {
     "drain_prior_seconds": 1.0,
     "startup_prior_seconds": 2.0,
     "warmup_seconds": 1.0,
-    # These tests ask for exact numbers of a load that jumps and stays. Where the machine is busy, scrapes come unevenly and
-    # a jump looks like a ramp: none is believed.
+    # These tests ask for exact numbers of a load that jumps and stays. On a busy machine scrapes come unevenly, and a
+    # jump looks like a ramp: none is believed.
     "trend_sigmas": 1e9,
 }
 """The windows of a scale-down, in seconds: a law that takes minutes takes as long to test."""

@@ -70,7 +70,7 @@ class Law:
         runs = have if pool.exists and self.advises else want
         fatal = any(problem.fatal for problem in intent.problems)
         living = [pod for pod in pool.pods if pod.state is not PodState.TERMINATING]
-        ready = pool.count(PodState.READY)
+        ready = pool.ready
         conditions = [
             Condition(
                 ConditionType.READY,

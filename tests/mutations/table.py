@@ -132,7 +132,7 @@ MUTATIONS = (
         name="pods without a node are not on their way",
         edits=(
             Edit(
-                "operator/goodput/decide/count.py",
+                "operator/goodput/domain/observed.py",
                 """            elif state is PodState.PENDING:
                 starting += 1
 """,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from goodput.decide.policy import Policy
 from goodput.domain.decision import Clamp
 from goodput.domain.intent import GpuType, ModelIntent
-from goodput.domain.observed import GpuSupply, ModelView, PodState, PoolView
+from goodput.domain.observed import GpuSupply, ModelView, PoolView
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
 
@@ -62,7 +62,7 @@ def placed_replicas(pool: PoolView, gpu_type: str) -> int:
     """Replicas that hold GPUs of this type already."""
     if pool.gpu_type != gpu_type:
         return 0
-    return sum(1 for pod in pool.pods if pod.node is not None and pod.state is not PodState.TERMINATING)
+    return pool.tally.holding
 
 
 def bound(

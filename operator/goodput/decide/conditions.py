@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from goodput.decide.count import Count, is_unschedulable
 from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import ModelView, PodState, PodView, PoolView
+from goodput.domain.observed import ModelView, PodState, PodView, PoolView, Tally
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
@@ -38,7 +37,7 @@ class Findings(Value, frozen=True, kw_only=True):
     overruled: str  # a cap below minReplicas
     figures: Figures
     able: Capacity | None  # of one replica
-    count: Count
+    count: Tally
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
 
 
@@ -94,7 +93,7 @@ def _ready(findings: Findings) -> Condition:
         starting = findings.count.starting
         reason = ConditionReason.STARTING if starting else ConditionReason.NO_REPLICA_READY
         return Condition(ConditionType.READY, _FALSE, reason, f"0 of {pool.spec_replicas} replicas are ready")
-    if view.intent.routing is RoutingMode.ROUTER and not view.router.count(PodState.READY):
+    if view.intent.routing is RoutingMode.ROUTER and not view.router.ready:
         message = f"{ready} replicas are ready, but no router pod is"
         return Condition(ConditionType.READY, _FALSE, ConditionReason.ROUTER_NOT_READY, message)
     return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, f"{ready} replicas serve")
@@ -257,7 +256,7 @@ def _placed(findings: Findings) -> Condition:
 
 def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
     """Pending pods: GPUs by number where the scheduler says that it lacks those, else its own words."""
-    pods = [pod for pod in pool.pods if is_unschedulable(pod)]
+    pods = [pod for pod in pool.pods if pod.unschedulable]
     without_gpus = [pod for pod in pods if placement.resource_name in pod.trouble_message]
     others = [pod for pod in pods if placement.resource_name not in pod.trouble_message]
     texts = []

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from goodput.decide import bounds, explain, history, outcome, replicas
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
-from goodput.decide.count import Count
 from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import moving, place
 from goodput.decide.podcounts import Counted
@@ -23,7 +22,7 @@ from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import ModelView, PodState, PoolView
+from goodput.domain.observed import ModelView, PodState, PoolView, Tally
 from goodput.domain.plan import ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
@@ -60,7 +59,7 @@ class Looked(Value, frozen=True):
     memory: LoopMemory
     reading: Reading
     samples: Samples
-    count: Count
+    count: Tally
     window: float  # seconds of the attainment
     # What a decision may still mend: since the last change took effect, at most a minute or two ago.
     recent_since: float
@@ -73,7 +72,7 @@ def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet:
     p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
     window = history.window_seconds(p95, policy)
     samples = memory.samples.with_new(reading.sample, now - max(window, policy.attainment_window_seconds))
-    count = Count.of(view.pool)
+    count = view.pool.tally
     recent_since = max(
         now - policy.miss_window_seconds, count.newest_ready_at + policy.scrape_seconds, memory.last_scale_up_at
     )
@@ -288,7 +287,7 @@ def _wanted(work: Work, base: int) -> _Law:
         capacity_rps=work.capacity_rps,
         plain_capacity_rps=work.plain_rps,
         certain_misses=work.certain,
-        coming=work.count.coming,
+        coming=pool.coming,
         # Pods of another shape are those that the load is on: what one of the new shape does says nothing of them.
         rolling_out=pool.rolling_out or (placement is not None and moving(pool, placement)),
         fresh=fresh,

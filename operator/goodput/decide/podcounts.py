@@ -26,7 +26,7 @@ from goodput.domain.memory import (
     MARKED,
     LoopMemory,
 )
-from goodput.domain.observed import PodView
+from goodput.domain.observed import PoolView
 from goodput.domain.podtable import Column, Matrix, PodTable
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -40,7 +40,7 @@ _WITHIN = (pt.TTFT_WITHIN, pt.TPOT_WITHIN, pt.E2E_WITHIN)
 class Look:
     """One Model: its pods, their scrapes, and what is remembered of them. A request ends within `longest_seconds`."""
 
-    pods: tuple[PodView, ...]
+    pool: PoolView
     table: PodTable
     memory: LoopMemory
     objective: Objective | None
@@ -113,9 +113,9 @@ def _align(look: Look) -> _Rows:
     table, marks = look.table, look.memory.marks
     if look.rebased:
         marks = _without_objective(marks)
-    if table.pods == marks.pods and table.pods == tuple([pod.name for pod in look.pods]):
+    if table.pods == marks.pods and table.pods == look.pool.tally.names:
         return _Rows(table, marks.values)
-    names = {pod.name for pod in look.pods}
+    names = set(look.pool.tally.names)
     index = marks.index()
     rows = [row for row, pod in enumerate(table.pods) if pod in names or pod in index]
     table = table.take(rows)
@@ -329,14 +329,14 @@ def _judge(
 
 def _served_since(look: Look, name: str, scraped_at: float) -> float | None:
     """Since when a pod serves, if it did when it was scraped."""
-    pod = next((pod for pod in look.pods if pod.name == name), None)
+    pod = next((pod for pod in look.pool.pods if pod.name == name), None)
     since = pod.ready_at if pod is not None else None
     return since if since is not None and since < scraped_at else None
 
 
 def _began(look: Look, name: str, scrape: Column) -> float | None:
     """Since when a pod without a mark is counted from 0; None: its first scrape is only remembered."""
-    pod = next(pod for pod in look.pods if pod.name == name)
+    pod = next(pod for pod in look.pool.pods if pod.name == name)
     if pod.created_at < look.memory.born_at:
         return None
     since = _served_since(look, name, scrape[pt.SCRAPED_AT])
@@ -379,7 +379,7 @@ def _conclude(look: Look, rows: _Rows, found: _Found | None, policy: Policy) -> 
             elif not exists:
                 vanished(found.marks[row], ended)
     if rows.lost is not None and len(rows.lost):
-        names = {pod.name for pod in look.pods}
+        names = set(look.pool.tally.names)
         for pod, mark in zip(rows.lost.pods, rows.lost.values, strict=True):
             unscraped(pod, mark, pod in names)
     _add_unseen(sums)

@@ -26,7 +26,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     memory = work.memory
     shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
     pool = view.pool
-    ready, coming = work.count.ready, work.count.coming
+    ready, coming = work.count.ready, pool.coming
     changing = pool.rolling_out or moving(pool, placement)
     correction = memory.correction
     if not reading.blind:

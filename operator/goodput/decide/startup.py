@@ -15,11 +15,11 @@ def learn_startups(pool: PoolView, memory: LoopMemory) -> tuple[tuple[str, ...],
     """
     seen = memory.pods_seen_ready
     startups = memory.startup_seconds
+    if seen == pool.tally.uids:
+        return seen, startups
     known = set(seen)
     uids = {pod.uid for pod in pool.pods}
     new = [pod for pod in pool.pods if pod.uid not in known]
-    if not new and len(known) == len(uids):
-        return seen, startups
     for pod in new:
         if pod.state is PodState.PENDING and pod.trouble:
             known.add(pod.uid)

@@ -25,6 +25,7 @@ from goodput.domain.observed import (
     PodState,
     PodView,
     PoolTelemetry,
+    PoolView,
     RouterTelemetry,
 )
 from goodput.domain.podtable import Column, PodTable
@@ -74,7 +75,7 @@ def look(view: ModelView, memory: LoopMemory, policy: Policy, telemetry_error: s
         return None
     pool, objective = telemetry.pool, view.intent.objective
     return Look(
-        view.pool.pods,
+        view.pool,
         pool.counters if pool is not None else NO_COUNTERS,
         memory,
         objective,
@@ -90,8 +91,7 @@ def read(
     reading = Reading(marks=memory.marks, router_marks=memory.router_marks, pool_mark=memory.pool_mark)
     telemetry = view.telemetry
     settled = now - 2.0 * policy.scrape_seconds
-    measurable = [pod for pod in view.pool.pods if _measurable(pod, settled)]
-    if telemetry is None and not telemetry_error and not measurable:
+    if telemetry is None and not telemetry_error and not _all_measurable(view.pool, settled):
         # Nobody could have been asked yet.
         reading.nothing_to_measure = reading.blind = True
         return reading
@@ -137,13 +137,17 @@ def read(
             first_tokens=sums.first,
             failed=failed,
         )
-    _freshness(reading, view, telemetry, counted, measurable, policy=policy, now=now)
+    _freshness(reading, view, telemetry, counted, policy=policy, now=now)
     return reading
 
 
 def _measurable(pod: PodView, settled: float) -> bool:
     """Whether a scrape of this pod must exist by now: ready for two scrape intervals at least."""
     return pod.state is PodState.READY and pod.ready_at is not None and pod.ready_at <= settled
+
+
+def _all_measurable(pool: PoolView, settled: float) -> list[PodView]:
+    return [pod for pod in pool.pods if _measurable(pod, settled)]
 
 
 def _fail(reading: Reading, reason: ConditionReason, message: str) -> Reading:
@@ -292,7 +296,7 @@ def _router_freshness(
     reading: Reading, view: ModelView, telemetry: ModelTelemetry, *, oldest: float, settled: float
 ) -> bool:
     """Say which router pods are not counted. False: demand is not known at all, and nothing else matters."""
-    expected = [pod.name for pod in view.router.pods if _measurable(pod, settled)]
+    expected = [pod.name for pod in _all_measurable(view.router, settled)]
     if not expected:
         if view.router.pods and not any(pod.state is PodState.READY for pod in view.router.pods):
             # Nobody can send requests: that none come says nothing about demand.
@@ -320,14 +324,18 @@ def _freshness(
     view: ModelView,
     telemetry: ModelTelemetry,
     counted: Counted,
-    measurable: list[PodView],
     *,
     policy: Policy,
     now: float,
 ) -> None:
     """Say what is missing or stale. Most of it missing is blindness: nothing is decided then."""
     oldest = now - policy.stale_scrapes * policy.scrape_seconds
-    if not measurable:
+    settled = now - 2.0 * policy.scrape_seconds
+    tally = view.pool.tally
+    # Most fleets at most times: whoever is ready was so long ago.
+    sound = counted.whole and counted.complete and counted.oldest_scrape >= oldest and tally.newest_ready_at <= settled
+    measurable = [] if sound and tally.ready else _all_measurable(view.pool, settled)
+    if not measurable and not (sound and tally.ready):
         reading.nothing_to_measure = True
         return
     if telemetry.unlabelled:
@@ -337,7 +345,6 @@ def _freshness(
             telemetry.problem or "Prometheus has the engine's metrics, but without our pod labels: add the relabelling",
         )
         return
-    settled = now - 2.0 * policy.scrape_seconds
     routed = view.intent.routing is RoutingMode.ROUTER
     if routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
         return

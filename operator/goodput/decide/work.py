@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from goodput.decide import bounds, history
-from goodput.decide.count import Count
 from goodput.decide.demand import Demand
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
@@ -14,7 +13,7 @@ from goodput.decide.policy import Policy
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import GpuSupply, ModelView
+from goodput.domain.observed import GpuSupply, ModelView, Tally
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths
@@ -47,7 +46,7 @@ class Work:
     attainment: history.Attainment
     recent: history.Totals  # of the last moments, since the last change took effect
     window: float  # seconds of the attainment
-    count: Count
+    count: Tally
     demand: Demand | None = None
     outlook: Forecast | None = None
     able: Capacity | None = None  # of one replica, at the learned speed

@@ -40,6 +40,68 @@ class PodView(Value, frozen=True, kw_only=True):
     deletion_cost: int = 0
     node_lost: bool = False  # its node is gone, not ready, or cordoned
 
+    @property
+    def unschedulable(self) -> bool:
+        """Whether the scheduler found no node for it."""
+        return self.state is PodState.PENDING and "nschedulable" in self.trouble
+
+
+class Tally(Value, frozen=True, kw_only=True):
+    """Pods of one pool by state; `lost` sit on lost nodes and are not terminating, `holding` hold GPUs."""
+
+    names: tuple[str, ...]
+    uids: tuple[str, ...]  # sorted
+    ready: int
+    starting: int  # pending or not yet ready
+    failed: int
+    unschedulable: int
+    placed: int  # on a node
+    holding: int  # on a node and not terminating
+    lost: int
+    leaving: int  # terminating
+    newest_ready_at: float
+
+    @classmethod
+    def of(cls, pods: tuple[PodView, ...]) -> Tally:
+        ready = starting = failed = unschedulable = placed = holding = lost = leaving = 0
+        newest = 0.0
+        for pod in pods:
+            state = pod.state
+            if state is PodState.READY:
+                ready += 1
+            elif state is PodState.STARTING:
+                starting += 1
+            elif state is PodState.PENDING:
+                starting += 1
+                if pod.unschedulable:
+                    unschedulable += 1
+            elif state is PodState.FAILED:
+                failed += 1
+            elif state is PodState.TERMINATING:
+                leaving += 1
+            if pod.node is not None:
+                placed += 1
+            if state is not PodState.TERMINATING:
+                if pod.node is not None:
+                    holding += 1
+                if pod.node_lost:
+                    lost += 1
+            if pod.ready_at is not None and pod.ready_at > newest:
+                newest = pod.ready_at
+        return cls(
+            names=tuple([pod.name for pod in pods]),
+            uids=tuple(sorted([pod.uid for pod in pods])),
+            ready=ready,
+            starting=starting,
+            failed=failed,
+            unschedulable=unschedulable,
+            placed=placed,
+            holding=holding,
+            lost=lost,
+            leaving=leaving,
+            newest_ready_at=newest,
+        )
+
 
 class PoolView(Value, frozen=True, kw_only=True):
     """The Deployment of one pool as the API server has it, with its pods (sorted by name)."""
@@ -55,10 +117,24 @@ class PoolView(Value, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     pods: tuple[PodView, ...] = ()
+    # Of `pods`, where somebody tallied them already: they are for as long as none of them changes.
+    tallied: Tally | None = None
 
-    def count(self, *states: PodState) -> int:
-        """Pods in any of these states."""
-        return sum(1 for pod in self.pods if pod.state in states)
+    @property
+    def tally(self) -> Tally:
+        """Its pods by state."""
+        return self.tallied if self.tallied is not None else Tally.of(self.pods)
+
+    @property
+    def ready(self) -> int:
+        """Pods that serve."""
+        return self.tally.ready
+
+    @property
+    def coming(self) -> int:
+        """Replicas that start, and those that are asked for and were not created yet (or are refused)."""
+        tally = self.tally
+        return tally.starting + max(0, self.spec_replicas - (len(self.pods) - tally.leaving))
 
 
 class PoolTelemetry(Value, frozen=True, kw_only=True):
