@@ -20,14 +20,15 @@ from goodput_world.processes import Process
 _MEBIBYTE = 2**20
 # Steps of a pass that wait for others: of the first, what it takes to parse answers counts.
 READING, WRITING = "3 telemetry", "7 write"
+DECIDING, COMPARING = "5 decide", "6 diff"
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One pass of the fleet loop, as its debug line tells. `read`: it asked Prometheus, so it is a tick.
 
-    `wall_seconds` is parse, observe, decide and diff: neither the wait for Prometheus to answer, nor the last step, in
-    which it waits for the API server to take its writes.
+    `wall_seconds` is all work from the answers of Prometheus to what differs: neither the wait for Prometheus to answer,
+    nor the last step, in which it waits for the API server to take its writes.
     """
 
     at: str
@@ -36,6 +37,11 @@ class Pass:
     cpu_seconds: float
     parse_seconds: float
     steps: Mapping[str, float]
+
+    @property
+    def tick_seconds(self) -> float:
+        """Parse, decide and diff: what is left out is reading the stores of the cluster."""
+        return self.parse_seconds + self.steps[DECIDING] + self.steps[COMPARING]
 
 
 class OperatorProcess:

@@ -70,7 +70,7 @@ def values_of(content: bytes, begun: Begin, labels: Labels) -> Column | None:
     rows = len(labels.ends)
     there = np.frombuffer(content, dtype=np.uint8)
     # One bracket opens the rows, and one each value: a label with a bracket is read otherwise.
-    opened, closed = np.flatnonzero(there == ord("[")), np.flatnonzero(there == ord("]"))
+    opened, closed = _places(there, b"["), _places(there, b"]")
     if len(opened) != rows + 1 or len(closed) != rows + 1:
         return None
     starts = opened[1:] + len(begun.to_value) - len(_TO_VALUE) + 1
@@ -89,10 +89,34 @@ def values_of(content: bytes, begun: Begin, labels: Labels) -> Column | None:
         or content[ends[-1] : ends[-1] + len(_END)] != _END
     ):
         return None
-    places = zip(label_starts.tolist(), label_ends.tolist(), strict=True)
-    if b"".join([content[start:end] for start, end in places]) != labels.text:
+    if not _are_at(content, label_starts.tolist(), label_ends.tolist(), labels):
         return None
     return _read(content, there, starts, lengths)
+
+
+# Answers of megabytes are gone through in parts that fit into a cache, and that memory need not be asked for anew.
+_PART_BYTES = 2**20
+_PART_ROWS = 2**13
+
+
+def _places(there: _Bytes, byte: bytes) -> npt.NDArray[np.intp]:
+    """Where a byte is."""
+    parts = range(0, len(there), _PART_BYTES)
+    return np.concatenate([np.flatnonzero(there[at : at + _PART_BYTES] == ord(byte)) + at for at in parts])
+
+
+def _are_at(content: bytes, starts: list[int], ends: list[int], labels: Labels) -> bool:
+    """Whether the texts at these places are those of the labels."""
+    known, label_ends = memoryview(labels.text), labels.ends.tolist()
+    begin = 0
+    for row in range(0, len(starts), _PART_ROWS):
+        rows = slice(row, row + _PART_ROWS)
+        end = label_ends[min(row + _PART_ROWS, len(starts)) - 1]
+        found = b"".join([content[a:b] for a, b in zip(starts[rows], ends[rows], strict=True)])
+        if found != known[begin:end]:
+            return False
+        begin = end
+    return True
 
 
 def _all_at(there: _Bytes, places: npt.NDArray[np.intp], text: bytes) -> bool:

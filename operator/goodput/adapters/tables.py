@@ -74,6 +74,7 @@ class Tables:
         self.slots = slots if slots is not None else {}
         # When each pod was scraped last, by its slot; a pod that was not is in no other column either.
         self.scraped: Column = np.empty(0)
+        self._scraped: list[float] = []
         # Counters and gauges that some pod exports.
         self.engine: dict[Quantity, Column] = {}
         # Cumulative counts at bucket edges (seconds).
@@ -88,18 +89,19 @@ class Tables:
     def slot(self, pod: Name) -> int | None:
         """Where a pod that was scraped is in every column."""
         slot = self.slots.get(pod)
-        return None if slot is None or slot >= len(self.scraped) or np.isnan(self.scraped[slot]) else slot
+        return None if slot is None or slot >= len(self._scraped) or math.isnan(self._scraped[slot]) else slot
 
     def scraped_at(self, pod: Name) -> float | None:
         """When a pod was scraped (Unix seconds)."""
         slot = self.slot(pod)
-        return None if slot is None else float(self.scraped[slot])
+        return None if slot is None else self._scraped[slot]
 
     def add_scrapes(self, vector: Vector) -> None:
         """Timestamps of scrapes: the first vector, which says what there is."""
         self.scraped = np.full(len(self.slots), np.nan)
         for key in vector.layout.groups:
             self._fill(self.scraped, vector, key)
+        self._scraped = self.scraped.tolist()
 
     def add_engine(self, vector: Vector) -> None:
         """Counters and gauges of engine pods; where one exports several names of a quantity, the newest counts."""

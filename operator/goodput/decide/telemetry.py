@@ -118,7 +118,7 @@ def read(
         # Pods are scraped at unlike instants: the rate of those that were, for all.
         reading.first_rps = sums.first / sums.seconds * max(1.0, sums.scraped)
     # Token sums move with the engines' scrapes: they are compared only when one of those arrived.
-    tokens = _tokens(reading, pool, memory) if sums.pods else (0.0, 0.0, 0.0)
+    tokens = _tokens(reading, pool, memory, counted) if sums.pods else (0.0, 0.0, 0.0)
     if sums.pods or seconds:
         reading.sample = Sample(
             at=end or sums.ends / sums.pods,
@@ -257,23 +257,26 @@ def _router(
     return offered, failed, ends / pods, lengths / pods
 
 
-def _tokens(reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory) -> tuple[float, float, float]:
+def _tokens(
+    reading: Reading, pool: PoolTelemetry | None, memory: LoopMemory, counted: Counted
+) -> tuple[float, float, float]:
     """(prompt, cached, generated) tokens since the last look; 0 where the sums are not over the same pods as then.
 
     A pod that missed a scrape leaves its sum and comes back with all that it ever counted: no growth of this interval.
     """
     if pool is None:
         return 0.0, 0.0, 0.0
-    counters = pool.counters
-    first = counters.column(pt.FIRST_TOKENS).tolist()
-    whose = ",".join([pod for pod, value in zip(counters.pods, first, strict=True) if not isnan(value)])
+    pods = pool.counters.pods
+    if not counted.complete:
+        first = pool.counters.column(pt.FIRST_TOKENS).tolist()
+        pods = tuple([pod for pod, value in zip(pods, first, strict=True) if not isnan(value)])
     now = (
         pool.prompt_tokens,
         pool.cached_prompt_tokens,
         pool.generation_tokens,
         pool.itl_sum_seconds,
         pool.itl_count,
-        float(crc32(whose.encode())),
+        float(crc32(",".join(pods).encode())),
     )
     before = memory.pool_mark
     reading.pool_mark = now
