@@ -51,7 +51,7 @@ POLL_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Figures of one run. A tick is a pass that asked Prometheus: parse, decide and diff; the pass around it observes."""
+    """Figures of one run. A tick is parse, decide and diff of a pass that asked Prometheus; the pass observes too."""
 
     models: int
     own_pods: int

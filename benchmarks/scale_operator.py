@@ -27,8 +27,8 @@ DECIDING, COMPARING = "5 decide", "6 diff"
 class Pass:
     """One pass of the fleet loop, as its debug line tells. `read`: it asked Prometheus, so it is a tick.
 
-    `wall_seconds` is all work from the answers of Prometheus to what differs: neither the wait for Prometheus to answer,
-    nor the last step, in which it waits for the API server to take its writes.
+    `wall_seconds` is all work from the answers of Prometheus to what differs: neither the wait for Prometheus nor the
+    last step, in which it waits for the API server to take its writes.
     """
 
     at: str

@@ -102,7 +102,9 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size
     ['"]},{"metric":', ',"value":[1,"', '"]}]}', "}{", "\n", '\\"', ",", "value"]
 )
 LABELS = st.dictionaries(st.sampled_from(["__name__", "namespace", "pod", "le", "value", "metric", "job"]), TEXT)
-VALUES = st.sampled_from(["0", "1.5", "17", "1e+06", "NaN", "+Inf", "-2"])
+VALUES = st.sampled_from(["0", "1.5", "17", "1e+06", "NaN", "+Inf", "-2", "0.000123", "5.", ".5", "1796043215.123"]) | (
+    st.floats().map(repr) | st.integers(0, 10**20).map(str)
+)
 
 
 ROWS = st.lists(st.tuples(LABELS, VALUES), max_size=6)

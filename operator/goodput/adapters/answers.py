@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from goodput.domain.podtable import Column
 
@@ -54,15 +55,34 @@ def taken_apart(content: bytes, begun: Begin) -> tuple[list[bytes], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels of the series of a vector: their bytes behind each other, and where each ends."""
+    """Labels of the series of a vector: where each ends, were they behind each other, and those of each length."""
 
-    text: bytes
     ends: npt.NDArray[np.intp]
+    by_length: tuple[tuple[npt.NDArray[np.intp], _Bytes], ...]  # rows, and their bytes as (rows, length)
 
     @classmethod
     def of(cls, labels: Sequence[bytes]) -> Labels:
         """Those of these series."""
-        return cls(b"".join(labels), np.cumsum([len(each) for each in labels], dtype=np.intp))
+        rows: dict[int, list[int]] = {}
+        for row, each in enumerate(labels):
+            rows.setdefault(len(each), []).append(row)
+        return cls(
+            np.cumsum([len(each) for each in labels], dtype=np.intp),
+            tuple(
+                (
+                    np.array(those, dtype=np.intp),
+                    np.frombuffer(b"".join([labels[row] for row in those]), dtype=np.uint8).reshape(len(those), length),
+                )
+                for length, those in rows.items()
+            ),
+        )
+
+    def are_at(self, there: _Bytes, starts: npt.NDArray[np.intp]) -> bool:
+        """Whether their texts are at these places."""
+        return all(
+            np.array_equal(sliding_window_view(there, known.shape[1])[starts[rows]], known)
+            for rows, known in self.by_length
+        )
 
 
 def values_of(content: bytes, begun: Begin, labels: Labels) -> Column | None:
@@ -89,14 +109,13 @@ def values_of(content: bytes, begun: Begin, labels: Labels) -> Column | None:
         or content[ends[-1] : ends[-1] + len(_END)] != _END
     ):
         return None
-    if not _are_at(content, label_starts.tolist(), label_ends.tolist(), labels):
+    if not labels.are_at(there, label_starts):
         return None
     return _read(content, there, starts, lengths)
 
 
-# Answers of megabytes are gone through in parts that fit into a cache, and that memory need not be asked for anew.
+# Answers of megabytes are gone through in parts: what a part needs for a moment is not asked of the system anew.
 _PART_BYTES = 2**20
-_PART_ROWS = 2**13
 
 
 def _places(there: _Bytes, byte: bytes) -> npt.NDArray[np.intp]:
@@ -105,36 +124,28 @@ def _places(there: _Bytes, byte: bytes) -> npt.NDArray[np.intp]:
     return np.concatenate([np.flatnonzero(there[at : at + _PART_BYTES] == ord(byte)) + at for at in parts])
 
 
-def _are_at(content: bytes, starts: list[int], ends: list[int], labels: Labels) -> bool:
-    """Whether the texts at these places are those of the labels."""
-    known, label_ends = memoryview(labels.text), labels.ends.tolist()
-    begin = 0
-    for row in range(0, len(starts), _PART_ROWS):
-        rows = slice(row, row + _PART_ROWS)
-        end = label_ends[min(row + _PART_ROWS, len(starts)) - 1]
-        found = b"".join([content[a:b] for a, b in zip(starts[rows], ends[rows], strict=True)])
-        if found != known[begin:end]:
-            return False
-        begin = end
-    return True
-
-
 def _all_at(there: _Bytes, places: npt.NDArray[np.intp], text: bytes) -> bool:
     """Whether this text is at all these places."""
     return all(bool((there[places + offset] == byte).all()) for offset, byte in enumerate(text))
 
 
 def _read(content: bytes, there: _Bytes, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> Column | None:
-    """Numbers from texts: nearly all are counts, which are digits; the others one by one."""
-    found = np.zeros(len(starts))
-    plain = lengths <= _MOST_DIGITS
+    """Numbers from texts: nearly all are digits, some with a point; the others are read one by one."""
+    found, scale = np.zeros(len(starts)), np.ones(len(starts))
+    plain, pointed = lengths <= _MOST_DIGITS, np.zeros(len(starts), dtype=bool)
     last = len(there) - 1
     for at in range(min(_MOST_DIGITS, int(lengths.max()))):
         inside = lengths > at
+        byte = there[np.minimum(starts + at, last)]
         # uint8: what comes before "0" is large.
-        digits = there[np.minimum(starts + at, last)] - np.uint8(ord("0"))
-        plain &= ~inside | (digits <= 9)
-        found = np.where(inside, 10.0 * found + digits, found)
+        digit = byte - np.uint8(ord("0"))
+        counts, point = inside & (digit <= 9), inside & (byte == ord("."))
+        plain &= ~inside | counts | (point & ~pointed & (at > 0))
+        pointed |= point
+        found = np.where(counts, 10.0 * found + digit, found)
+        scale = np.where(counts & pointed, 10.0 * scale, scale)
+    # Both are exact, and their quotient is rounded once, as a decimal is that is read.
+    found /= scale
     try:
         for row in np.flatnonzero(~plain).tolist():
             start = int(starts[row])
