@@ -219,3 +219,10 @@ def test_bucket_queries_ask_for_both_spellings_of_an_edge() -> None:
     query = promql.buckets({Quantity.TTFT_WITHIN: frozenset({1.0, 0.5})})
     assert r'le=~"0\\.5|1|1\\.0"' in query
     assert promql.buckets({}) == ""
+
+
+async def test_a_scalar_where_a_vector_was_asked_for_is_told(store: Store) -> None:
+    """Whatever answers there is no Prometheus that can be read."""
+    store.answer = lambda query: [1000.0, "1000"]  # type: ignore[method-assign]
+    reading = await telemetry(store).read(wanted())
+    assert "a scalar where a vector was asked for" in reading.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_nothing_at_all_with_and_without_series_of_foreign_labels() -> None:
     assert model_telemetry(wanted("p1"), found).unlabelled
 
 
-@pytest.mark.parametrize("bad", ["NaN", "+Inf", "-1"])
+@pytest.mark.parametrize("bad", ["NaN", "+Inf", "-1", "1e308"])
 @pytest.mark.parametrize("name", ["vllm:num_requests_waiting", "vllm:admission_rejections_total"])
 def test_what_is_no_count_is_told(name: str, bad: str) -> None:
     """A NaN is never dropped to look like calm: the law hears of it, of this Model alone."""
@@ -205,3 +206,24 @@ def test_offered_never_falls_but_at_a_restart() -> None:
     assert book.take({pod: RouterCounts(attempts=100, retries=13)}) == {pod: 90.0}
     assert book.take({pod: RouterCounts(attempts=105, retries=13)}) == {pod: 92.0}
     assert book.take({pod: RouterCounts(attempts=3, retries=0)}) == {pod: 3.0}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_router_counter_that_is_no_count_is_passed_on_and_forgotten(bad: float) -> None:
+    """The law hears of it, and the next sound look goes on where the last one was."""
+    book, pod = OfferedBook(), ("team", "r1")
+    assert book.take({pod: RouterCounts(attempts=100)}) == {pod: 100.0}
+    for broken in (RouterCounts(attempts=bad), RouterCounts(attempts=101, no_worker=bad)):
+        assert not math.isfinite(book.take({pod: broken})[pod])
+    assert book.take({pod: RouterCounts(attempts=102)}) == {pod: 102.0}
+
+
+def test_one_edge_that_is_written_in_two_ways_is_the_larger_count() -> None:
+    """After an upgrade of Prometheus the series of before stands still beside the new one, in whatever order."""
+    for counts in ((45, 50), (50, 45)):
+        found = tables("p1")
+        name = "vllm:time_to_first_token_seconds_bucket"
+        found.add_buckets(vector(*(row(name, count, le=le) for le, count in zip(("0.5", "0.50"), counts, strict=True))))
+        pool = model_telemetry(wanted("p1"), found).pool
+        assert pool is not None
+        assert seen(pool.counters).ttft_within == 50.0

@@ -158,7 +158,9 @@ class PrometheusTelemetry:
 
     def _tables(self, wanted: tuple[Wanted, ...], at: float, give_up_at: float) -> tuple[Scraped, Tables]:
         def ask(query: str) -> Vector:
-            found: Vector = self._query(query, at, give_up_at) if query else NOTHING
+            found = self._query(query, at, give_up_at) if query else NOTHING
+            if not isinstance(found, Vector):
+                raise TypeError("a scalar where a vector was asked for")
             return found
 
         scrapes = ask(promql.SCRAPES)
@@ -192,7 +194,8 @@ class PrometheusTelemetry:
             for quantity in missing:
                 rows = ask(promql.known_edges(quantity))
                 self._edges[quantity] = frozenset(series.edge for series, _ in rows)
-            self._edges_at = self._monotonic()
+            # None: they may be there with the next scrape.
+            self._edges_at = self._monotonic() if all(self._edges.values()) else float("-inf")
         near = {quantity: neighbours(bounds, self._edges[quantity]) for quantity, bounds in missing.items()}
         tables.add_buckets(ask(promql.buckets(near)))
 

@@ -20,6 +20,8 @@ from goodput.adapters.metric_names import (
 from goodput.adapters.vectors import Name, Series, Slots, Vector
 from goodput.domain.podtable import Column
 
+# Counts that are not exact any more are none.
+MOST = 2.0**53
 # (namespace, name of a pod or Model) -> value
 Values = dict[Name, float]
 
@@ -59,6 +61,10 @@ class OfferedBook:
         """Requests offered so far, by router pod."""
         offered = {}
         for key, counts in routers.items():
+            if not math.isfinite(counts.offered):
+                # That is told, and leaves no trace in what is kept.
+                offered[key] = counts.offered
+                continue
             attempts, before = self._seen.get(key, (0.0, 0.0))
             offered[key] = counts.offered if counts.attempts < attempts else max(before, counts.offered)
             self._seen[key] = (counts.attempts, offered[key])
@@ -126,16 +132,20 @@ class Tables:
 
     def _fill(self, column: Column, vector: Vector, key: tuple[str, float | None]) -> None:
         """Lay the rows of one name (and edge) into a column; say which are no counts."""
-        rows, slots = vector.layout.groups[key]
+        rows, slots, repeated = vector.layout.groups[key]
         values = vector.values[rows]
         if len(slots) and slots.max() >= len(column):
             # A pod that appeared after the vector of scrapes.
             there = slots < len(column)
             values, slots = values[there], slots[there]
-        column[slots] = values
-        if not (len(values) == 0 or (values.min() >= 0.0 and values.max() < np.inf)):
+        if repeated:
+            # One edge written in two ways, as around an upgrade of Prometheus: the series that does not stand still.
+            np.fmax.at(column, slots, values)
+        else:
+            column[slots] = values
+        if not (len(values) == 0 or (values.min() >= 0.0 and values.max() < MOST)):
             for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
-                if not 0.0 <= value < np.inf:
+                if not 0.0 <= value < MOST:
                     self.faults.setdefault(slot, f"{key[0] or 'the time of the last scrape'} is {value}")
 
     def edges_of(self, quantity: Quantity, slot: int) -> dict[float, float]:

@@ -50,13 +50,18 @@ class Layout:
         return np.array([each.slot for each in self.series], dtype=np.intp)
 
     @cached_property
-    def groups(self) -> dict[tuple[str, float | None], tuple[Rows, Rows]]:
-        """By name and bucket edge (None: no bucket): rows of series of pods, and the numbers of those pods."""
+    def groups(self) -> dict[tuple[str, float | None], tuple[Rows, Rows, bool]]:
+        """By name and bucket edge (None: no bucket): rows of series of pods, the numbers of those pods, and whether
+        one of them has several rows.
+        """
         found: dict[tuple[str, float | None], list[int]] = {}
         for row, each in enumerate(self.series):
             if each.slot >= 0:
                 found.setdefault((each.name, None if math.isnan(each.edge) else each.edge), []).append(row)
-        return {key: (np.array(rows, dtype=np.intp), self.slots[rows]) for key, rows in found.items()}
+        return {
+            key: (np.array(rows, dtype=np.intp), self.slots[rows], len(set(self.slots[rows].tolist())) < len(rows))
+            for key, rows in found.items()
+        }
 
 
 class Vector:

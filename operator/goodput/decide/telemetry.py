@@ -34,6 +34,8 @@ from goodput.domain.samples import Sample
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
+# Counts that are not exact any more are none.
+_MOST = 2.0**53
 # Layout of LoopMemory.pool_mark.
 PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT, WHOSE = range(6)
 
@@ -156,7 +158,7 @@ def _fail(reading: Reading, reason: ConditionReason, message: str) -> Reading:
 
 
 def _bad(value: float | None) -> bool:
-    return value is not None and not (value >= 0.0 and isfinite(value))
+    return value is not None and not 0.0 <= value < _MOST
 
 
 def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
