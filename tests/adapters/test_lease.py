@@ -32,6 +32,15 @@ def lease(api: FakeKube, identity: str, clock: Clock) -> Lease:
     return Lease(api, "system", "goodput", identity, monotonic=clock)
 
 
+async def leader_and_standby(clock: Clock) -> tuple[FakeKube, Lease, Lease]:
+    """Two that have asked, the first of which leads."""
+    api = FakeKube()
+    one, two = lease(api, "one", clock), lease(api, "two", clock)
+    await one._try()
+    await two._try()
+    return api, one, two
+
+
 async def test_creates_and_renews(clock: Clock) -> None:
     """The first process creates the Lease and keeps it by renewing."""
     api = FakeKube()
@@ -67,10 +76,7 @@ async def test_a_second_process_waits_until_it_expires_unseen(clock: Clock) -> N
 
 async def test_a_leader_that_cannot_renew_stops_before_another_starts(clock: Clock) -> None:
     """Without renewal leadership ends after 10 s, while the Lease blocks others for 15 s."""
-    api = FakeKube()
-    one, two = lease(api, "one", clock), lease(api, "two", clock)
-    await one._try()
-    await two._try()
+    api, one, two = await leader_and_standby(clock)
     api.fault = failing("get", "update", "create", times=10_000, error=Unavailable("gone"))
     clock.now += lease_module.RENEW_DEADLINE_SECONDS
     assert not one.leading
@@ -182,10 +188,7 @@ async def test_a_release_without_an_answer_ends(clock: Clock, monkeypatch: pytes
 
 async def test_who_stands_by_asks_for_nothing_at_the_end(clock: Clock) -> None:
     """No request for a Lease that another one holds."""
-    api = FakeKube()
-    one, two = lease(api, "one", clock), lease(api, "two", clock)
-    await one._try()
-    await two._try()
+    api, _, two = await leader_and_standby(clock)
     api.fault = failing("get", "update", times=1, error=Unavailable("asked"))
     await two.release()
     assert holder(api) == "one"

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from tests.podtables import COUNTER_NAMES
+from tests.podtables import counters as table
 
 from goodput.decide import Policy, decide
-from goodput.domain import podtable
 from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.memory import LoopMemory
@@ -106,7 +107,7 @@ def counters(name: str, at: float, **changes: Any) -> dict[str, Any]:
     return {"pod": name, "scraped_at": at, **zeros, **changes}
 
 
-_MARK = (*podtable.COUNTER_NAMES[1:], "carry_lower", "carry_upper", "carry_old", "carry_since", "aborted", "rate")
+_MARK = (*COUNTER_NAMES[1:], "carry_lower", "carry_upper", "carry_old", "carry_since", "aborted", "rate")
 
 
 def engine_mark(name: str, at: float, **values: float) -> PodTable:
@@ -133,7 +134,7 @@ def telemetry(
         for name, value in pod.items()
         if isinstance(value, float) and not 0.0 <= value < math.inf
     )
-    return ModelTelemetry(pool=PoolTelemetry(counters=podtable.counters(pods), fault=fault, **sums), router=routed)
+    return ModelTelemetry(pool=PoolTelemetry(counters=table(pods), fault=fault, **sums), router=routed)
 
 
 def view(pool_view: PoolView, metrics: ModelTelemetry | None, **changes: Any) -> ModelView:

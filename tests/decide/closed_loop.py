@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.decide.builders import KEY, START, intent, router, snapshot
+from tests.podtables import counters as table
 
 from goodput.decide import Policy, decide
-from goodput.domain import podtable
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import (
     ModelTelemetry,
@@ -245,7 +245,7 @@ def _look(pods: list[_Pod], now: float, wanted: int, routed: tuple[float, float,
         router=router(created_at=START - 120.0),
         telemetry=ModelTelemetry(
             pool=PoolTelemetry(
-                counters=podtable.counters(each.counted for each in counted if each.counted is not None),
+                counters=table(each.counted for each in counted if each.counted is not None),
                 prompt_tokens=sum(each.sums[0] for each in counted),
                 cached_prompt_tokens=0.0,
                 generation_tokens=sum(each.sums[1] for each in counted),

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 from tests.decide.builders import START, counters, one, pod, pool, router, view
 from tests.decide.test_replicas import condition, replicas, steady
+from tests.podtables import counters as table
 
-from goodput.domain import podtable
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory, PodMark
@@ -19,7 +19,7 @@ def look(now: float, requests: dict[str, float], *, pods: int = 2, at: float | N
     names = [f"pod-{index}" for index in range(pods)]
     when = now if at is None else at
     metrics = ModelTelemetry(
-        pool=PoolTelemetry(counters=podtable.counters(counters(name, now, running=1.0) for name in names)),
+        pool=PoolTelemetry(counters=table(counters(name, now, running=1.0) for name in names)),
         router=RouterTelemetry(requests=tuple((name, when, count) for name, count in sorted(requests.items()))),
     )
     return view(pool(*(pod(name) for name in names)), metrics, router=ROUTERS)

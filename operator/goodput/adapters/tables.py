@@ -18,10 +18,8 @@ from goodput.adapters.metric_names import (
     Quantity,
 )
 from goodput.adapters.vectors import Name, Series, Slots, Vector
-from goodput.domain.podtable import Column
+from goodput.domain.podtable import MOST_COUNT, Column
 
-# Counts that are not exact any more are none.
-MOST = 2.0**53
 # (namespace, name of a pod or Model) -> value
 Values = dict[Name, float]
 
@@ -143,9 +141,9 @@ class Tables:
             np.fmax.at(column, slots, values)
         else:
             column[slots] = values
-        if not (len(values) == 0 or (values.min() >= 0.0 and values.max() < MOST)):
+        if not (len(values) == 0 or (values.min() >= 0.0 and values.max() < MOST_COUNT)):
             for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
-                if not 0.0 <= value < MOST:
+                if not 0.0 <= value < MOST_COUNT:
                     self.faults.setdefault(slot, f"{key[0] or 'the time of the last scrape'} is {value}")
 
     def edges_of(self, quantity: Quantity, slot: int) -> dict[float, float]:

@@ -34,8 +34,6 @@ from goodput.domain.samples import Sample
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
-# Counts that are not exact any more are none.
-_MOST = 2.0**53
 # Layout of LoopMemory.pool_mark.
 PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT, WHOSE = range(6)
 
@@ -158,7 +156,7 @@ def _fail(reading: Reading, reason: ConditionReason, message: str) -> Reading:
 
 
 def _bad(value: float | None) -> bool:
-    return value is not None and not 0.0 <= value < _MOST
+    return value is not None and not 0.0 <= value < pt.MOST_COUNT
 
 
 def _invalid(pool: PoolTelemetry | None, router: RouterTelemetry | None) -> str:
@@ -337,10 +335,9 @@ def _freshness(
     oldest = now - policy.stale_scrapes * policy.scrape_seconds
     settled = now - 2.0 * policy.scrape_seconds
     tally = view.pool.tally
-    # Most fleets at most times: whoever is ready was so long ago.
-    sound = counted.whole and counted.complete and counted.oldest_scrape >= oldest and tally.newest_ready_at <= settled
-    measurable = [] if sound and tally.ready else _all_measurable(view.pool, settled)
-    if not measurable and not (sound and tally.ready):
+    # Most fleets at most times: whoever is ready was so long ago, and no pod has to be looked at.
+    long_ready = tally.ready > 0 and 0.0 < tally.newest_ready_at <= settled
+    if not long_ready and not _all_measurable(view.pool, settled):
         reading.nothing_to_measure = True
         return
     if telemetry.unlabelled:
@@ -355,6 +352,7 @@ def _freshness(
         return
     if counted.whole and counted.complete and counted.oldest_scrape >= oldest:
         return
+    measurable = _all_measurable(view.pool, settled)
     missing: list[str] = []
     stale: list[str] = []
     table = telemetry.pool.counters if telemetry.pool is not None else NO_COUNTERS

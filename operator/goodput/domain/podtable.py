@@ -6,8 +6,8 @@ for each pod they are a hundred thousand small ones, and looking those up in mem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -31,18 +31,8 @@ Matrix: TypeAlias = npt.NDArray[np.float64]  # (pods, columns)
     UNSURE,  # requests between the edges next to thresholds that are no edge: on either side of them
 ) = range(10)
 COUNTERS = 10
-COUNTER_NAMES = (
-    "scraped_at",
-    "first_tokens",
-    "ttft_within",
-    "finished",
-    "tpot_within",
-    "e2e_within",
-    "rejected",
-    "waiting",
-    "running",
-    "unsure",
-)
+# Counts that are not exact any more are none.
+MOST_COUNT = 2.0**53
 
 
 class PodTable(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -82,16 +72,3 @@ class PodTable(msgspec.Struct, frozen=True, gc=False, eq=False):
 def empty(columns: int) -> PodTable:
     """No pod."""
     return PodTable((), np.empty((0, columns)))
-
-
-def counters(rows: Iterable[Mapping[str, Any]]) -> PodTable:
-    """A table of scrapes from values by the names of columns, `pod` beside them; what is left out or None is absent."""
-    found = sorted(rows, key=lambda row: str(row["pod"]))
-    values = np.full((len(found), COUNTERS), np.nan)
-    for at, row in enumerate(found):
-        for name, value in row.items():
-            if name != "pod" and value is not None:
-                values[at, COUNTER_NAMES.index(name)] = value
-        if row.get("unsure") is None:
-            values[at, UNSURE] = 0.0
-    return PodTable(tuple(str(row["pod"]) for row in found), values)
