@@ -195,11 +195,16 @@ def _gather(looks: Sequence[Look], rows: Sequence[_Rows]) -> _Fleet:
 
 
 def _settings(look: Look) -> tuple[float, ...]:
-    objective = look.objective
+    bounded = bounded_columns(look.objective)
+    return look.longest_seconds, look.rebased, look.objective is not None, *(column in bounded for column in _WITHIN)
+
+
+def bounded_columns(objective: Objective | None) -> list[int]:
+    """Columns of what is within a bound that the objective has."""
     if objective is None:
-        return look.longest_seconds, look.rebased, False, *(False for _ in _WITHIN)
-    of = (objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds)
-    return look.longest_seconds, look.rebased, True, *(bound is not None for bound in of)
+        return []
+    bounds_of = (objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds)
+    return [column for column, bound in zip(_WITHIN, bounds_of, strict=True) if bound is not None]
 
 
 @dataclass(frozen=True, slots=True)

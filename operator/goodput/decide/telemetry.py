@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from goodput.decide.history import window_seconds
-from goodput.decide.podcounts import LEAST_SECONDS, NO_COUNTERS, Counted, Look
+from goodput.decide.podcounts import LEAST_SECONDS, NO_COUNTERS, Counted, Look, bounded_columns
 from goodput.decide.policy import Policy
 from goodput.domain import podtable as pt
 from goodput.domain.conditions import ConditionReason
@@ -384,14 +384,7 @@ def _freshness(
 
 def _complete(scrape: Column, objective: Objective | None) -> bool:
     """Whether a pod exports all that decisions need."""
-    needed = [pt.FIRST_TOKENS, pt.FINISHED, pt.WAITING]
-    if objective is not None:
-        bounded = (
-            (objective.ttft_seconds, pt.TTFT_WITHIN),
-            (objective.tpot_seconds, pt.TPOT_WITHIN),
-            (objective.e2e_seconds, pt.E2E_WITHIN),
-        )
-        needed += [column for bound, column in bounded if bound is not None]
+    needed = [pt.FIRST_TOKENS, pt.FINISHED, pt.WAITING, *bounded_columns(objective)]
     return not any(isnan(scrape[column]) for column in needed)
 
 
