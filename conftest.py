@@ -6,7 +6,14 @@ import fnmatch
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# Machines are shared and noisy: how long an example takes says nothing about the code.
+hypothesis.settings.register_profile(
+    "shared-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared-machine")
 
 _SKIPS = Path(__file__).resolve().parent / "tests" / "skips.txt"
 

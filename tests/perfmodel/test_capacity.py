@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.domain.architecture import Architecture
+from goodput.domain.intent import GpuType, Objective
 from goodput.perfmodel import (
     Lengths,
     Shape,

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
-from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.intent import GpuType
 from goodput.perfmodel import architecture, built_in_gpu_types, fit
 from goodput.perfmodel.memory import kv_rank_share
 
@@ -30,7 +31,9 @@ def test_kv_cache_of_llama_2_13b(batch, context, want):
 
 def test_kv_cache_of_a_500b_model_with_full_attention():
     """118 layers, 48 heads of 128, fp16, batch 512, context 2,048."""
-    big = replace(arch("meta-llama/Llama-2-13b-hf"), layers=118, kv_bytes_per_token=2.0 * 118 * 48 * 128 * 2)
+    llama = arch("meta-llama/Llama-2-13b-hf")
+    layers = replace(llama.kv_layers[0], layers=118, heads=48, elements_per_head=2 * 128)
+    big = replace(llama, kv_layers=(layers,))
     assert 512 * 2048 * big.kv_bytes_per_token == 3_040_836_845_568
 
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.history import Attainment
 from goodput.decide.policy import Policy
-from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.domain.architecture import Architecture
+from goodput.domain.intent import GpuType, Objective
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value

@@ -7,10 +7,11 @@ from functools import lru_cache
 from math import ceil, sqrt
 
 from goodput.decide.policy import Policy
+from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.decision import Rejected
 from goodput.domain.errors import ModelDoesNotFit
-from goodput.domain.intent import Architecture, GpuType, ModelIntent, Objective
+from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Placement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.values import Value
@@ -40,38 +41,6 @@ class Problem(Value, frozen=True, kw_only=True):
     message: str
     # A fatal problem leaves what runs as it is and plans nothing new.
     fatal: bool = True
-
-
-class Architecture(Value, frozen=True, kw_only=True):
-    """Structure of a decoder-only transformer, as far as memory and time depend on it (Hugging Face names in words).
-
-    `parameters` and `active_parameters` are counts (equal for dense models); bf16 has 2 bytes
-    of `weight_bytes_per_parameter`.
-    `kv_bytes_per_token` counts all layers with full attention on one rank group (not yet divided by tensor
-    parallelism).
-    """
-
-    name: str
-    layers: int
-    hidden_size: int
-    attention_heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    parameters: float
-    active_parameters: float
-    weight_bytes_per_parameter: float
-    kv_bytes_per_token: float
-    attention_flops_per_token_per_context_token: float
-    max_model_len: int
-    # Layers that see only the last `kv_window_tokens` tokens (0: none), and the KV bytes of one token in all of them.
-    kv_window_bytes_per_token: float = 0.0
-    kv_window_tokens: int = 0
-    # Experts of one sparse layer and how many of them a token visits (0: dense).
-    experts: int = 0
-    experts_per_token: int = 0
-    # Parameters that are looked up, not multiplied (the input embedding, unless it is tied to the output head).
-    embedding_parameters: float = 0.0
 
 
 class GpuType(Value, frozen=True, kw_only=True):

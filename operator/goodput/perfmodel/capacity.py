@@ -13,7 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from math import erfc, exp, sqrt
 
-from goodput.domain.intent import Architecture, GpuType, Objective
+from goodput.domain.architecture import Architecture
+from goodput.domain.intent import GpuType, Objective
 from goodput.domain.values import Value
 from goodput.perfmodel.families import REQUEST_SECONDS
 from goodput.perfmodel.lengths import Lengths, points

@@ -7,7 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.architecture import Architecture
+from goodput.domain.intent import GpuType
 from goodput.perfmodel.config import architecture_from_config
 
 _MIB = 1024.0 * 1024.0

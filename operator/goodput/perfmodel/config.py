@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from goodput.domain.architecture import Architecture, KvLayers, LayerKind
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import InvalidObject
-from goodput.domain.intent import Architecture
 from goodput.domain.values import Value
 
 # Bytes of one weight as stored, scales included, by quantisation method.
@@ -98,11 +98,21 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
     vocabulary = fields.integer("vocab_size")
     attention, kv_elements, attention_flops, kv_heads = _attention(fields, hidden, heads, kv_heads, head_dim)
     feed_forward, active_feed_forward, experts, experts_per_token = _feed_forward(fields, hidden, layers)
+    share = experts_per_token / experts if experts else 0.0
+    all_experts = (feed_forward - active_feed_forward) / (1.0 - share) if share < 1.0 else 0.0
     tied = bool(fields.values.get("tie_word_embeddings", False))
     embedding = float(vocabulary * hidden)
     window, full_layers = _windows(fields, layers)
-    total = layers * attention + feed_forward + embedding * (1 if tied else 2)
-    active = layers * attention + active_feed_forward + embedding * (1 if tied else 2)
+    kept: dict[str, Any] = {
+        "heads": kv_heads,
+        "elements_per_head": int(kv_elements) // kv_heads,
+        "attention_flops": attention_flops,
+    }
+    kept["latent"] = fields.optional("kv_lora_rank") > 0
+    groups = [KvLayers(kind=LayerKind.FULL, layers=full_layers, **kept)] if full_layers else []
+    if window:
+        padded = _padded_window_layers(layers, full_layers)
+        groups.append(KvLayers(kind=LayerKind.WINDOW, layers=padded, window_tokens=window, **kept))
     return Architecture(
         name=name,
         layers=layers,
@@ -111,17 +121,17 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         kv_heads=kv_heads,
         head_dim=head_dim,
         vocabulary=vocabulary,
-        parameters=total,
-        active_parameters=active,
-        weight_bytes_per_parameter=_weight_bytes(fields),
-        kv_bytes_per_token=full_layers * kv_elements * _KV_BYTES,
-        attention_flops_per_token_per_context_token=full_layers * attention_flops,
         max_model_len=fields.integer("max_position_embeddings"),
-        kv_window_bytes_per_token=_padded_window_layers(layers, full_layers) * kv_elements * _KV_BYTES,
-        kv_window_tokens=window,
+        embedding_parameters=0.0 if tied else embedding,
+        head_parameters=embedding,
+        attention_parameters=layers * attention,
+        dense_parameters=feed_forward - all_experts,
+        expert_parameters=all_experts,
         experts=experts,
         experts_per_token=experts_per_token,
-        embedding_parameters=0.0 if tied else embedding,
+        kv_layers=tuple(groups),
+        quantised_bytes=_weight_bytes(fields),
+        plain_bytes=_weight_bytes(fields),
     )
 
 

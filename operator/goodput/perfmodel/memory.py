@@ -6,8 +6,9 @@ what is left of it, KV heads are sharded over tensor ranks up to their number an
 
 from __future__ import annotations
 
+from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
-from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 
 GPU_MEMORY_UTILIZATION = 0.92  # the engine's default

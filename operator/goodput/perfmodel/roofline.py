@@ -6,7 +6,8 @@ step = max(weight bytes / (bandwidth * MBU), FLOP / (peak * MFU)) + KV bytes / (
 
 from __future__ import annotations
 
-from goodput.domain.intent import Architecture, GpuType
+from goodput.domain.architecture import Architecture
+from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.families import (
     LAYER_SECONDS,

@@ -11,10 +11,11 @@ import orjson
 
 from goodput.adapters.records import OwnPod
 from goodput.api import SLO, Model
+from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.errors import InvalidObject
 from goodput.domain.identity import Key
-from goodput.domain.intent import Architecture, ModelIntent, Objective, Problem, RoutingMode, ScalingMode
+from goodput.domain.intent import ModelIntent, Objective, Problem, RoutingMode, ScalingMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.config import architecture_from_config
 from goodput.runtime.entries import Entry

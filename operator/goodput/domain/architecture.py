@@ -1,0 +1,125 @@
+"""Structure of a decoder, by part, as far as memory and time depend on it (Hugging Face names in words)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from goodput.domain.values import Value
+
+_BF16_BYTES = 2.0
+
+
+class LayerKind(StrEnum):
+    """What a layer keeps of the tokens before."""
+
+    FULL = "full"  # KV of every token
+    WINDOW = "window"  # KV of the last `window_tokens`
+    CHUNK = "chunk"  # KV of the chunk of `window_tokens` that the token is in
+    STATE = "state"  # a state of fixed size (Mamba, gated delta net)
+
+
+class KvLayers(Value, frozen=True, kw_only=True):
+    """Layers that keep the same of a token; the engine groups them, and every group draws from one pool."""
+
+    kind: LayerKind
+    layers: int
+    # Whole heads are spread over tensor ranks and repeated beyond their number; a latent vector is one head.
+    heads: int = 1
+    elements_per_head: int = 0  # K and V of one token in one head of one layer
+    window_tokens: int = 0
+    # Bytes of a token in one layer, or of the state of a sequence, where the KV precision does not change them.
+    fixed_bytes: float = 0.0
+    latent: bool = False  # one vector of K that is V too (MLA)
+    # FLOP of one new token for one token that it attends to, in one layer: QK^T and PV of all query heads.
+    attention_flops: float = 0.0
+
+    def bytes_per_token(self, element_bytes: float = _BF16_BYTES) -> float:
+        """Bytes of one token in all these layers, not divided over ranks; of a state: 0."""
+        if self.kind is LayerKind.STATE:
+            return 0.0
+        return self.layers * (self.heads * self.elements_per_head * element_bytes + self.fixed_bytes)
+
+
+class Architecture(Value, frozen=True, kw_only=True):
+    """A decoder-only model. Parameters are counts, by what is done with them; `weights` says how they are stored."""
+
+    name: str
+    layers: int
+    hidden_size: int
+    attention_heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    max_model_len: int
+    # Parameters. The embedding is looked up, not multiplied: 0 where it is tied to the head.
+    embedding_parameters: float
+    head_parameters: float
+    attention_parameters: float  # projections of all layers, linear attention and state-space layers included
+    dense_parameters: float  # feed-forward of every token: dense layers, shared experts, routers
+    expert_parameters: float = 0.0  # all experts of all layers
+    # Experts of one sparse layer, how many of them a token visits, and the layers that have some (0: dense).
+    experts: int = 0
+    experts_per_token: int = 0
+    sparse_layers: int = 0
+    kv_layers: tuple[KvLayers, ...] = ()
+    # Precision in which the checkpoint stores the multiplied weights: bf16, fp8, int8, int4, nvfp4, mxfp4.
+    precision: str = "bf16"
+    # Bytes of one parameter (scales included): of what is quantised, and of what is not.
+    quantised_bytes: float = _BF16_BYTES
+    plain_bytes: float = _BF16_BYTES
+    # Whether experts alone are quantised (gpt-oss), or attention and feed-forward too. Embedding and head never are.
+    experts_only: bool = False
+    # Layers of a multi-token-prediction head that the checkpoint brings.
+    mtp_layers: int = 0
+
+    @property
+    def parameters(self) -> float:
+        """All parameters."""
+        return self.embedding_parameters + self.multiplied_parameters
+
+    @property
+    def multiplied_parameters(self) -> float:
+        """Those that some token is multiplied by: all but the embedding."""
+        return self.head_parameters + self.attention_parameters + self.dense_parameters + self.expert_parameters
+
+    @property
+    def active_parameters(self) -> float:
+        """Those that one token is multiplied by, and the embedding."""
+        return self.parameters - self.expert_parameters * (1.0 - self.expert_share)
+
+    @property
+    def expert_share(self) -> float:
+        """Share of the experts that one token visits."""
+        return self.experts_per_token / self.experts if self.experts else 0.0
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of all weights as stored."""
+        layers = self.attention_parameters + self.dense_parameters
+        plain = self.embedding_parameters + self.head_parameters + (layers if self.experts_only else 0.0)
+        return plain * self.plain_bytes + (self.parameters - plain) * self.quantised_bytes
+
+    @property
+    def weight_bytes_per_parameter(self) -> float:
+        """Mean bytes of a parameter as stored."""
+        return self.weight_bytes / self.parameters
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """KV bytes of one token in the layers that keep every token, bf16, not divided over ranks."""
+        return sum(group.bytes_per_token() for group in self.kv_layers if group.kind is LayerKind.FULL)
+
+    @property
+    def attention_flops_per_token_per_context_token(self) -> float:
+        """FLOP of attention of one new token for one context token, in the layers that see every token."""
+        return sum(group.layers * group.attention_flops for group in self.kv_layers if group.kind is LayerKind.FULL)
+
+    @property
+    def kv_window_bytes_per_token(self) -> float:
+        """KV bytes of one token in the windowed layers, bf16."""
+        return sum(group.bytes_per_token() for group in self.kv_layers if group.window_tokens)
+
+    @property
+    def kv_window_tokens(self) -> int:
+        """Tokens that windowed layers see; 0: there are none."""
+        return max((group.window_tokens for group in self.kv_layers), default=0)
