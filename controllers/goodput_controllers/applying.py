@@ -25,8 +25,9 @@ from goodput.adapters.kinds import (
     Resource,
     resource_of,
 )
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
+from goodput.adapters.objects import Object
 from goodput.adapters.records import DELETION_COST, DeploymentRecord, OwnedObject, OwnPod
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key

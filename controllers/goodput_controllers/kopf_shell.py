@@ -16,7 +16,7 @@ import kopf
 
 from goodput.adapters.kinds import GPU_TYPES, MODELS, SLOS, Resource
 from goodput.adapters.kube_connection import Connection
-from goodput.adapters.reflector import key_of, version_of
+from goodput.adapters.objects import key_of, version_of
 from goodput.runtime.entries import Kept
 from goodput_controllers.world import World
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from goodput.adapters.kinds import MODELS
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import KubeError, NotFound, SchemaOutdated
+from goodput.adapters.objects import Object
 from goodput.api import Model
 from goodput.api.conditions import Condition as WrittenCondition
 from goodput.api.conditions import merge_conditions

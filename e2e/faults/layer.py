@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from goodput.adapters.kinds import LEASES, Resource
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
+from goodput.adapters.objects import Object
 
 KILLED = 137
 """Exit code of a process that ended after its n-th write."""

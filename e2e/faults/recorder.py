@@ -16,8 +16,9 @@ from kubernetes import config
 from kubernetes.client import Configuration
 
 from goodput.adapters.kinds import DEPLOYMENTS, MODELS, NODES, OWNED, POD_MONITORS, PODS, SLOS
-from goodput.adapters.kube import KubeClient, Object
+from goodput.adapters.kube import KubeClient
 from goodput.adapters.kube_connection import Connection, connect
+from goodput.adapters.objects import Object
 from goodput.adapters.reflector import Reflector
 from goodput.domain.identity import Key
 

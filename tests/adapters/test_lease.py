@@ -9,9 +9,9 @@ import pytest
 from goodput.adapters import lease as lease_module
 from goodput.adapters.fakes import FakeKube, failing
 from goodput.adapters.kinds import LEASES, Resource
-from goodput.adapters.kube import Object
 from goodput.adapters.kube_errors import Unavailable
 from goodput.adapters.lease import Lease
+from goodput.adapters.objects import Object
 from goodput.domain.identity import Key
 
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from goodput.cli import main as main_module
 from goodput.cli import session, top
+from goodput.cli.flags import model_name
 from goodput.cli.main import main
 
 EXAMPLE = """
@@ -154,7 +154,7 @@ def test_version_and_completion() -> None:
 @pytest.mark.parametrize("words", [("llama",), ("model", "llama"), ("model/llama",), ("mdl", "llama")])
 def test_a_model_can_be_named_as_in_kubectl(words: tuple[str, ...]) -> None:
     """NAME, KIND NAME and KIND/NAME all name one Model."""
-    assert main_module._model_name(words) == "llama"
+    assert model_name(words, "explain") == "llama"
 
 
 def test_an_unnamed_model_is_a_usage_error() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from goodput.adapters.fakes import FakeKube
 from goodput.adapters.kinds import SERVICES, Resource
-from goodput.adapters.kube import Object
+from goodput.adapters.objects import Object
 from goodput.domain.identity import Key
 
 LLAMA = Key("a", "llama")

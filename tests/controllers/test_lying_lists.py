@@ -7,7 +7,7 @@ from typing import Any
 
 from goodput.adapters.fakes import FakeKube
 from goodput.adapters.kinds import DEPLOYMENTS, MODELS, Resource
-from goodput.adapters.kube import Object
+from goodput.adapters.objects import Object
 from goodput.domain.identity import Key
 
 

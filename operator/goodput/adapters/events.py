@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from goodput.adapters.kinds import EVENTS
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
+from goodput.adapters.objects import Object
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from goodput.adapters.kinds import Resource
-from goodput.adapters.kube import Object
 from goodput.adapters.kube_errors import Conflict, Expired, KubeError, NotFound
+from goodput.adapters.objects import Object
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.domain.identity import Key
 from goodput.domain.observed import ModelTelemetry

@@ -18,10 +18,10 @@ import orjson
 from goodput.adapters.kinds import Resource
 from goodput.adapters.kube_connection import Connection
 from goodput.adapters.kube_errors import KubeError, Unavailable, error_of
+from goodput.adapters.objects import Object
 from goodput.adapters.shapes import decoded_event, decoded_page
 from goodput.domain.identity import FIELD_MANAGER
 
-Object = dict[str, Any]
 # (verb, kind, result): result is "ok" or the error's class name.
 Observer = Callable[[str, str, str], None]
 

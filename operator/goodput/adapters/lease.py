@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from goodput.adapters.kinds import LEASES
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import Conflict, KubeError, NotFound
+from goodput.adapters.objects import Object
 
 log = logging.getLogger(__name__)
 

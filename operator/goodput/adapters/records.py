@@ -15,8 +15,7 @@ from typing import Any
 import orjson
 
 from goodput.adapters.kinds import DEPLOYMENTS
-from goodput.adapters.kube import Object
-from goodput.adapters.reflector import key_of
+from goodput.adapters.objects import Object, key_of
 from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
 from goodput.domain.observed import PodState
 from goodput.domain.plan import Placement

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from goodput.adapters.kinds import Resource
-from goodput.adapters.kube import KubeApi, Object
+from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import Expired, KubeError, NotFound
+from goodput.adapters.objects import Object, key_of, version_of
 from goodput.domain.identity import Key
 
 log = logging.getLogger(__name__)
@@ -39,17 +40,6 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
-
-
-def key_of(manifest: Object) -> Key:
-    """Namespace ('' if cluster-scoped) and name."""
-    metadata = manifest["metadata"]
-    return Key(metadata.get("namespace") or "", metadata["name"])
-
-
-def version_of(manifest: Object) -> int:
-    """Resource versions of one resource are ordered numbers (guaranteed since Kubernetes 1.35)."""
-    return int(manifest["metadata"].get("resourceVersion") or 0)
 
 
 class Reflector(Generic[R]):

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
-import yaml
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Columns where the output goes to a program: nothing may be cut.
 PIPE_WIDTH = 1000
-FORMATS = ("table", "json", "yaml")
-
-
-def output_option(function: Any) -> Any:
-    """`-o table|json|yaml`."""
-    return click.option(
-        "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Form of the output."
-    )(function)
 
 
 def console() -> Console:
     """Standard output; plain, and as wide as it needs, where it is no terminal."""
+    from rich.console import Console
+
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def emit(value: Any, form: str) -> None:
     """Print `value` (JSON types) as JSON or YAML."""
     if form == "json":
+        import orjson
+
         click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
     else:
+        import yaml
+
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """A table in kubectl's manner: no lines, capitals on top, absent as `-`."""
+    from rich.table import Table
+
     made = Table(box=None, pad_edge=False, header_style="", show_edge=False)
     for column in columns:
         made.add_column(column.upper(), no_wrap=True)

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from goodput.api import SLO, GPUType, Model
-from goodput.decide import Policy, decide
-from goodput.domain.errors import InvalidObject
-from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
-from goodput.domain.intent import GpuType, ModelIntent
-from goodput.domain.observed import GpuSupply, ModelView, PoolView, Snapshot
-from goodput.perfmodel.catalogue import built_in_gpu_types
-from goodput.resources.inputs import KubeObject
-from goodput.resources.render import render_model
-from goodput.runtime.entries import Kept
-from goodput.runtime.intents import Surroundings, intent_of
-from goodput.runtime.rendering import render_input, render_settings
-from goodput.runtime.settings import Settings
-from goodput.runtime.supply import fault_of, gpu_types_of
+from goodput.cli.flags import engine_images, files_option
+from goodput.cli.output import console, emit, table
 
-OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from goodput.api import Model
+    from goodput.domain.intent import GpuType, ModelIntent
+    from goodput.resources.inputs import KubeObject
+    from goodput.runtime.settings import Settings
+
 # Offline every type is there in plenty: what fits best is shown, not what is free.
 PLENTY_OF_NODES = 1000
+
+
+@click.command()
+@files_option(required=True)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none.")
+@click.option("--replicas", type=click.IntRange(0), help="Replicas. Unset: what a new Model begins with.")
+@engine_images
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json", "table"]), default="yaml", show_default=True, help="Form."
+)
+def render(
+    *,
+    files: tuple[TextIO, ...],
+    namespace: str,
+    replicas: int | None,
+    engine_image: str,
+    router_image: str,
+    output: str,
+) -> None:
+    """Print the objects that Goodput would create for the Models in files, without a cluster.
+
+    The files also hold the SLOs they name, and GPUTypes that the built-in catalogue lacks.
+    """
+    from goodput.cli.documents import read_documents
+    from goodput.runtime.settings import Settings
+
+    settings = Settings(prometheus_url="", engine_image=engine_image, router_image=router_image)
+    objects = rendered(read_documents(files), namespace, settings, replicas)
+    if output == "json":
+        emit({"apiVersion": "v1", "kind": "List", "items": objects}, "json")
+    elif output == "table":
+        rows = [[item["kind"], item["metadata"]["namespace"], item["metadata"]["name"]] for item in objects]
+        console().print(table(("kind", "namespace", "name"), rows))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def rendered(
@@ -35,61 +66,25 @@ def rendered(
     Raises:
         click.ClickException: an object is wrong, or a Model cannot be placed.
     """
-    kinds: dict[str, Kept[Any]] = {"Model": Kept(Model), "SLO": Kept(SLO), "GPUType": Kept(GPUType)}
-    config_maps: dict[Key, Mapping[str, str]] = {}
-    for document in documents:
-        # A file may come from a cluster: what the API server wrote there is not taken over.
-        ours = {"uid": OFFLINE_UID, "generation": 1, "resourceVersion": "1", "creationTimestamp": ""}
-        ours |= {"namespace": document["metadata"].get("namespace") or namespace, "deletionTimestamp": ""}
-        metadata: dict[str, Any] = {**document["metadata"], **ours}
-        if document["kind"] == "GPUType":
-            metadata.pop("namespace")
-        if document["kind"] == "ConfigMap":
-            config_maps[Key(metadata["namespace"], metadata["name"])] = document.get("data") or {}
-        elif document["kind"] in kinds:
-            kinds[document["kind"]].put({**document, "metadata": metadata})
-    models = list(kinds["Model"].entries())
-    if not models:
-        raise click.ClickException("the files hold no Model: give one with -f")
+    from goodput.cli.offline import read_offline
 
-    def text(space: str, name: str, entry: str) -> str | None:
-        found = config_maps.get(Key(space, name))
-        return None if found is None else found.get(entry, "")
-
-    built_in = built_in_gpu_types()
-    built_in_names = {gpu.name for gpu in built_in}
-    for entry in kinds["SLO"].entries():
-        if entry.error is not None:
-            raise click.ClickException(f"SLO {entry.key.name}: {entry.error}")
-    for entry in kinds["GPUType"].entries():
-        if fault := fault_of(entry, entry.key.name in built_in_names):
-            raise click.ClickException(f"GPUType {entry.key.name}: {fault}")
-    types = gpu_types_of(built_in, kinds["GPUType"].entries())
+    world = read_offline(documents, namespace, settings)
     objects: list[KubeObject] = []
-    for entry in models:
-        if entry.value is None:
-            raise click.ClickException(f"Model {entry.key.name}: {entry.error}")
-        around = Surroundings(
-            settings=settings,
-            slo=kinds["SLO"].get(Key(entry.value.slo_namespace, entry.value.spec.slo.name)),
-            gpu_types=frozenset(gpu.name for gpu in types),
-            gpu_type_faults={},
-            served_names={},
-            config_map_text=text,
-        )
-        intent = intent_of(entry, around)
-        if intent is None:
-            raise click.ClickException(f"Model {entry.key.name} cannot be read")
-        fatal = [problem for problem in intent.problems if problem.fatal]
-        if fatal:
-            raise click.ClickException(f"Model {entry.key.name}: {'; '.join(problem.message for problem in fatal)}")
-        objects += _objects(entry.value, intent, types, settings, replicas)
+    for model, intent in world.models:
+        objects += _objects(model, intent, world.gpu_types, settings, replicas)
     return objects
 
 
 def _objects(
     model: Model, intent: ModelIntent, types: tuple[GpuType, ...], settings: Settings, replicas: int | None
 ) -> list[KubeObject]:
+    from goodput.decide import Policy, decide
+    from goodput.domain.errors import InvalidObject
+    from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
+    from goodput.domain.observed import GpuSupply, ModelView, PoolView, Snapshot
+    from goodput.resources.render import render_model
+    from goodput.runtime.rendering import render_input, render_settings
+
     supply = tuple(
         GpuSupply(type=gpu.name, nodes=PLENTY_OF_NODES, installed=PLENTY_OF_NODES * gpu.gpus_per_node, used=0)
         for gpu in types

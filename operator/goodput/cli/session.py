@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import yaml
 
-from goodput.adapters.kinds import Resource
-from goodput.adapters.kube import KubeClient, Object
-from goodput.adapters.kube_connection import connect, load_configuration
-from goodput.adapters.kube_errors import KubeError, NotFound, Refused, Unavailable
+if TYPE_CHECKING:
+    from goodput.adapters.kinds import Resource
+    from goodput.adapters.kube import KubeClient
+    from goodput.adapters.objects import Object
 
 T = TypeVar("T")
 
@@ -33,7 +31,13 @@ def run(target: Target, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     Raises:
         click.ClickException: with what to do about it.
     """
+    import asyncio
+
     from kubernetes.config import ConfigException
+
+    from goodput.adapters.kube import KubeClient
+    from goodput.adapters.kube_connection import connect, load_configuration
+    from goodput.adapters.kube_errors import KubeError, NotFound, Refused, Unavailable
 
     async def connected() -> T:
         connection = await connect(load_configuration(target.context), f"kubectl-goodput/{version('goodput-operator')}")
@@ -60,6 +64,7 @@ def namespace_of(target: Target) -> str:
     """The namespace that kubectl would use."""
     if target.namespace:
         return target.namespace
+    import yaml
     from kubernetes.config import ConfigException, list_kube_config_contexts
 
     try:

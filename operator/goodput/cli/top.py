@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import requests
+import click
 
-from goodput.adapters.kube import Object
-from goodput.cli.session import field
+from goodput.cli.flags import output_option, target_options
+from goodput.cli.output import console, emit, table
+from goodput.cli.session import Target, field, list_all, namespace_of, run
 from goodput.domain.percent import percent
+
+if TYPE_CHECKING:
+    from goodput.adapters.objects import Object
 
 COLUMNS = ("namespace", "model", "slo", "pools", "replicas", "demand/s", "goodput/s", "attainment", "cost/h", "state")
 # Figures that the operator publishes, by the column that they are fresher for.
@@ -26,6 +31,62 @@ LIVE_DEADLINE_SECONDS = 5.0
 Live = Mapping[tuple[str, str], Mapping[str, float]]
 
 
+@click.command()
+@target_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Models of all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(1.0), default=5.0, show_default=True, help="Seconds between refreshes.")
+@click.option(
+    "--prometheus-url",
+    envvar="GOODPUT_PROMETHEUS_URL",
+    help="Live figures from the Prometheus that scrapes the operator. Unset: from status, rounded and rarely written.",
+)
+@output_option
+def top(
+    *,
+    namespace: str | None,
+    context: str | None,
+    all_namespaces: bool,
+    watch: bool,
+    every: float,
+    prometheus_url: str | None,
+    output: str,
+) -> None:
+    """Show the fleet: demand, goodput, replicas and cost of every Model."""
+    from goodput.adapters.kinds import MODELS
+
+    target = Target(context, namespace)
+    where = None if all_namespaces else namespace_of(target)
+
+    def look() -> list[dict[str, Any]]:
+        models = run(target, lambda api: list_all(api, MODELS, where))
+        live: Live = {}
+        if prometheus_url:
+            try:
+                live = live_figures(prometheus_url)
+            except (OSError, ValueError, KeyError) as error:
+                raise click.ClickException(
+                    f"Prometheus at {prometheus_url} cannot be read ({type(error).__name__}): forward its port, or "
+                    "leave --prometheus-url out"
+                ) from error
+        return rows(models, live)
+
+    def shown() -> Any:
+        return table(COLUMNS, [[row[column] for column in COLUMNS] for row in look()])
+
+    if output != "table":
+        emit(look(), output)
+    elif not watch:
+        console().print(shown())
+    else:
+        from rich.live import Live as LiveDisplay
+
+        with LiveDisplay(shown(), console=console(), auto_refresh=False) as display:
+            while True:
+                time.sleep(every)
+                display.update(shown(), refresh=True)
+
+
 def live_figures(prometheus_url: str) -> Live:
     """Figures by namespace and Model, from one query.
 
@@ -35,6 +96,8 @@ def live_figures(prometheus_url: str) -> Live:
         requests.RequestException: Prometheus does not answer.
         ValueError, KeyError: it answers something else.
     """
+    import requests
+
     names = "|".join(_LIVE.values())
     labels_asked = "__name__, namespace, model, exported_namespace, exported_model"
     query = f'max by ({labels_asked}) ({{__name__=~"{names}"}})'

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from goodput.adapters.reflector import key_of, version_of
+from goodput.adapters.objects import key_of, version_of
 from goodput.api.base import ApiObject
 from goodput.domain.errors import InvalidObject
 from goodput.domain.identity import Key
