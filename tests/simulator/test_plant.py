@@ -27,7 +27,7 @@ def test_step_time_never_falls_with_more_work(prefill, decode, read, more):
 
 def test_one_sequence_is_bound_by_the_weights():
     """Batch 1: weights over effective bandwidth plus overheads."""
-    expected = 16.06e9 / (864e9 * 0.80) + 0.0012 + 0.00002
+    expected = 16.06e9 / (864e9 * L40S.mbu) + 0.0012 + 0.00002
 
     assert TIMES.step_seconds(0, 1, 0) == pytest.approx(expected)
 
@@ -36,7 +36,7 @@ def test_a_full_prefill_step_is_bound_by_arithmetic():
     """2,048 prompt tokens: FLOPs over effective peak plus overhead."""
     flops = 2048 * PLANT.flops_per_token
 
-    assert TIMES.step_seconds(2048, 0, 0) == pytest.approx(flops / (362e12 * 0.64) + 0.0012)
+    assert TIMES.step_seconds(2048, 0, 0) == pytest.approx(flops / (362e12 * L40S.mfu) + 0.0012)
     assert TIMES.flops(2048) == flops
 
 

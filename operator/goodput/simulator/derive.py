@@ -61,9 +61,9 @@ class GpuFigures:
 
 LLAMA_3_1_8B = ModelArchitecture("meta-llama/Llama-3.1-8B-Instruct", 8.03e9, 32, 4096, 8, 128, 128256, 131072)
 # Efficiencies are what engines reach end to end, with the overheads of `derive`. With MBU .82 and MFU .57 the simulated
-# engine replays the 300 requests that vLLM 0.19 served on an RTX PRO 6000 (benchmarks/data) within 3 % in TTFT, TPOT and
-# makespan; the L40S is a card of the same class. The H100's are of measured points: decode at small batches, and prompts
-# of 4,096 tokens with few to write. Kernels alone reach more: MFU .64 and .80.
+# engine replays 300 requests that vLLM 0.19 served on an RTX PRO 6000 (benchmarks/data) within 3 % in TTFT, TPOT and
+# makespan; the L40S is a card of the same class. The H100's are of measured points: decode at small batches, and long
+# prompts with little to write. Kernels alone reach more: MFU .64 and .80.
 L40S = GpuFigures("l40s", 44.4 * GIB, 864e9, 362e12, 0.82, 0.57)
 H100_SXM = GpuFigures("h100-sxm", 79.2 * GIB, 3350e9, 989e12, 0.70, 0.52)
 
