@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
+from goodput.domain.intent import Objective
 from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel import architecture, built_in_gpu_types
+from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity, observed_speed
+from goodput.perfmodel.capacity import replica_times
 from goodput.perfmodel.drafters import added_kv_bytes_per_token, added_weight_bytes, drafter, with_drafter
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.speculation import (
@@ -32,6 +34,8 @@ class Constant(Value, frozen=True):
     """A step takes as long whatever is in it."""
 
     seconds: float
+    fixed: float = 0.0
+    kv_token: float = 0.0
 
     def decode(self, batch: float, context_tokens: float) -> float:
         return self.seconds
@@ -235,3 +239,41 @@ def test_an_eagle_head_borrows_the_output_matrix_but_reads_it():
     assert head is not None
     assert head.head_parameters == target.head_parameters
     assert added_weight_bytes(target, eagle) == pytest.approx((head.parameters - head.head_parameters) * 2.0)
+
+
+def _shape(speculation: Speculation | None, drafts: Drafts | None) -> Shape:
+    return Shape(tensor_parallel=4, speculation=speculation, drafts=drafts)
+
+
+CHAT = Objective(ttft_seconds=2.0, tpot_seconds=0.02, e2e_seconds=None)
+EDITS = Lengths(3000, 500)
+
+
+def test_a_replica_that_drafts_well_holds_a_tight_tpot_at_a_higher_rate():
+    """A bot that edits what is in its prompt: at 20 ms a token plain decoding of a 70B holds no real load."""
+    h100 = next(each for each in built_in_gpu_types() if each.name == "h100-sxm")
+    target = arch(LLAMA_70B)
+    plain = capacity(target, h100, _shape(None, None), EDITS, CHAT)
+    lookup = Speculation(method=DraftMethod.NGRAM)
+    drafting = capacity(target, h100, _shape(lookup, drafts_of(DraftMethod.NGRAM, 4)), EDITS, CHAT)
+    assert drafting.rps > 1.3 * plain.rps
+    assert drafting.idle.tpot_mean_seconds < plain.idle.tpot_mean_seconds
+
+
+def test_a_draft_model_leaves_less_room_for_the_kv_cache():
+    h100 = next(each for each in built_in_gpu_types() if each.name == "h100-sxm")
+    target = arch(LLAMA_70B)
+    plain = capacity(target, h100, _shape(None, None), EDITS, CHAT)
+    model = Speculation(method=DraftMethod.DRAFT, model=LLAMA_8B, draft=arch(LLAMA_8B))
+    drafting = capacity(target, h100, _shape(model, drafts_of(DraftMethod.DRAFT, 4)), EDITS, CHAT)
+    assert drafting.kv_tokens < 0.8 * plain.kv_tokens
+
+
+def test_the_speed_of_a_replica_that_drafts_is_judged_by_its_steps():
+    """Inter-token latency is observed once per output of a step, of which a draft makes several tokens."""
+    h100 = next(each for each in built_in_gpu_types() if each.name == "h100-sxm")
+    target = arch(LLAMA_70B)
+    shape = _shape(Speculation(method=DraftMethod.NGRAM), drafts_of(DraftMethod.NGRAM, 4))
+    step = replica_times(target, h100, shape).step(8.0, 3000.0)
+    found = observed_speed(target, h100, shape, EDITS, batch=8.0, rps=0.0, itl_seconds=step / 0.9)
+    assert found == pytest.approx(0.9, abs=0.03)

@@ -15,11 +15,14 @@ from math import erfc, exp, sqrt
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
+from goodput.perfmodel.drafters import drafter, with_drafter
 from goodput.perfmodel.families import REQUEST_SECONDS
 from goodput.perfmodel.lengths import Lengths, points
 from goodput.perfmodel.memory import KvPool, engine_defaults, fit
 from goodput.perfmodel.roofline import StepTimes, step_times
+from goodput.perfmodel.speculation import Drafts, SpeculativeTimes
 
 # Share of KV tokens that sequences in flight may hold on average; above it preemption begins.
 KV_SHARE = 0.9
@@ -52,13 +55,16 @@ class Shape(Value, frozen=True, kw_only=True):
     pipeline_parallel: int = 1
     max_num_seqs: int | None = None  # None: the engine's default
     max_num_batched_tokens: int | None = None
+    # Who drafts, which takes memory, and what its drafts are worth. Both or none: plain decoding.
+    speculation: Speculation | None = None
+    drafts: Drafts | None = None
 
 
 class Latency(Value, frozen=True, kw_only=True):
     """Latency of a replica at one rate; times in seconds, misses as shares of requests (0..1)."""
 
     rps: float
-    step_seconds: float
+    step_seconds: float  # per emitted token where the replica speculates
     batch: float
     ttft_mean_seconds: float
     tpot_mean_seconds: float
@@ -91,7 +97,7 @@ class Capacity(Value, frozen=True, kw_only=True):
 class _Replica(Value, frozen=True):
     """Everything that is constant while the rate varies."""
 
-    times: StepTimes
+    times: StepTimes | SpeculativeTimes
     chunk_tokens: int
     inputs: tuple[float, ...]
     outputs: tuple[float, ...]
@@ -149,10 +155,12 @@ def observed_speed(
 ) -> float:
     """True over believed speed of decode, from the mean inter-token latency at `batch` sequences and `rps` requests/s.
 
+    The engine observes it once per output of a step, however many tokens a draft made of it.
+
     Solves itl = (step / speed) / (1 - rps * e) for the speed; e is what the prompt of a request adds to steps.
     """
     replica = _replica(arch, gpu, shape, _rounded(lengths), 1.0)
-    step = replica.times.decode(max(1.0, batch / shape.pipeline_parallel), replica.context)
+    step = replica.times.step(max(1.0, batch / shape.pipeline_parallel), replica.context)
     free = max(1.0 - BUSY_LIMIT, 1.0 - rps / shape.pipeline_parallel * replica.extra_mean)
     return step / (itl_seconds * free)
 
@@ -179,7 +187,7 @@ def _geometric(value: float) -> float:
 def _capacity(
     arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective, *, correction: float
 ) -> Capacity:
-    pool = fit(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
+    pool = fit(with_drafter(arch, shape.speculation), gpu, shape.tensor_parallel, shape.pipeline_parallel)
     replica = _replica(arch, gpu, shape, lengths, correction)
     stages = shape.pipeline_parallel
     sequences_limit = shape.max_num_seqs or engine_defaults(gpu)[0]
@@ -217,9 +225,21 @@ def _capacity(
     )
 
 
+def replica_times(
+    arch: Architecture, gpu: GpuType, shape: Shape, correction: float = 1.0
+) -> StepTimes | SpeculativeTimes:
+    """Step times of one pipeline stage set; where the replica speculates, in time per emitted token."""
+    target = step_times(arch, gpu, shape.tensor_parallel, correction)
+    if shape.speculation is None or shape.drafts is None:
+        return target
+    drafting = drafter(arch, shape.speculation)
+    draft = None if drafting is None else step_times(drafting, gpu, shape.tensor_parallel, correction)
+    return SpeculativeTimes(target=target, draft=draft, drafts=shape.drafts)
+
+
 @lru_cache(maxsize=4096)
 def _replica(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, correction: float) -> _Replica:
-    times = step_times(arch, gpu, shape.tensor_parallel, correction)
+    times = replica_times(arch, gpu, shape, correction)
     chunk = shape.max_num_batched_tokens or engine_defaults(gpu)[1]
     inputs = points(lengths.input_mean, lengths.input_variation)
     outputs = points(lengths.output_mean, lengths.output_variation)
@@ -284,8 +304,9 @@ def _latency(replica: _Replica, objective: Objective, rps: float) -> Latency:
     wait_scale = wait_mean / share if share > 0 else 0.0
     # A request that meets a running step waits for half of it; below one sequence in flight most meet none.
     occupied = min(1.0, batch)
-    lead = REQUEST_SECONDS + occupied * step / 2.0
-    mixed = occupied * max(0.0, step - replica.times.reads(max(batch, 1.0)) - replica.times.fixed)
+    whole = step * replica.times.tokens_per_step
+    lead = REQUEST_SECONDS + occupied * whole / 2.0
+    mixed = occupied * max(0.0, whole - replica.times.reads(max(batch, 1.0)) - replica.times.fixed)
     return Latency(
         rps=rps,
         step_seconds=step,

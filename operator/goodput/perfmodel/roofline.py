@@ -50,6 +50,15 @@ class StepTimes(Value, frozen=True, kw_only=True):
             + self.fixed
         )
 
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a sequence gains in a decode step."""
+        return 1.0
+
+    def step(self, batch: float, context_tokens: float) -> float:
+        """One engine step of `batch` sequences: what the engine observes as inter-token latency."""
+        return self.decode(batch, context_tokens)
+
     def prefill(self, tokens: float, chunk_tokens: int) -> tuple[float, float]:
         """(time of the steps that take in a prompt of `tokens`, what they cost beyond plain decode steps)."""
         chunks = max(1, -(-int(tokens) // chunk_tokens))

@@ -32,6 +32,10 @@ class DecodeTimes(Protocol):
     def decode(self, batch: float, context_tokens: float) -> float: ...
     def prefill(self, tokens: float, chunk_tokens: int) -> tuple[float, float]: ...
     def reads(self, tokens: float) -> float: ...
+    @property
+    def fixed(self) -> float: ...
+    @property
+    def kv_token(self) -> float: ...
 
 
 class Prior(Value, frozen=True, kw_only=True):
@@ -119,6 +123,22 @@ class SpeculativeTimes(Value, frozen=True, kw_only=True):
     target: DecodeTimes
     draft: DecodeTimes | None  # None: a lookup, whose time is none of the GPU's
     drafts: Drafts
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a sequence gains in a decode step."""
+        return self.drafts.tokens_per_step
+
+    @property
+    def fixed(self) -> float:
+        """What every step pays, whatever its batch."""
+        return self.target.fixed + (self.drafts.tokens * self.draft.fixed if self.draft is not None else 0.0)
+
+    @property
+    def kv_token(self) -> float:
+        """Reading one token of context, per emitted token."""
+        seconds = self.target.kv_token + (self.drafts.tokens * self.draft.kv_token if self.draft is not None else 0.0)
+        return seconds / self.tokens_per_step
 
     def step(self, batch: float, context_tokens: float) -> float:
         """One engine step for `batch` sequences: the drafts, one token after the other, and their verification.
