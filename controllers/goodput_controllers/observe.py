@@ -13,7 +13,7 @@ from goodput.api import Model
 from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
 from goodput.domain.intent import GpuType, ModelIntent, Problem, RoutingMode
 from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
-from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.resources import names
 from goodput.runtime.entries import Entry
 from goodput.runtime.intents import Surroundings, intent_of

@@ -19,7 +19,7 @@ from goodput.domain.identity import Key
 from goodput.domain.observed import GpuSupply, Snapshot
 from goodput.domain.percent import percent
 from goodput.domain.plan import Plan
-from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.runtime.entries import Entry, Kept
 from goodput.runtime.supply import fault_of
 from goodput_controllers.figures import LEAST_CHANGE, attainment_figure

@@ -46,12 +46,12 @@ def test_a_type_of_ones_own_is_complete_or_names_what_it_lacks(changes: dict[str
 
 
 def test_a_built_in_type_keeps_its_bf16() -> None:
-    """An object that sets fp8 alone leaves the built-in figure where it is."""
+    """An object that sets fp8 alone leaves the other built-in figures where they are."""
     kept = Kept(GPUType)
     kept.put(_object("l40s", {"flops": {"fp8": "700T"}}))
     found = {gpu.name: gpu for gpu in gpu_types_of(built_in_gpu_types(), kept.entries())}["l40s"]
     base = {gpu.name: gpu for gpu in built_in_gpu_types()}["l40s"]
-    assert dict(found.flops) == {"bf16": dict(base.flops)["bf16"], "fp8": 700e12}
+    assert dict(found.flops) == {**dict(base.flops), "fp8": 700e12}
 
 
 def test_compute_follows_bf16_whatever_else_a_type_can_do() -> None:

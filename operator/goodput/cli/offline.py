@@ -11,7 +11,7 @@ import click
 from goodput.api import SLO, GPUType, Model
 from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent
-from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.runtime.entries import Entry, Kept
 from goodput.runtime.intents import Surroundings, intent_of
 from goodput.runtime.settings import Settings

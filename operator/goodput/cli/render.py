@@ -85,9 +85,11 @@ def _objects(
     from goodput.resources.render import render_model
     from goodput.runtime.rendering import render_input, render_settings
 
+    # A MIG profile exists where somebody partitioned a card: offline, if the Model names it.
     supply = tuple(
         GpuSupply(type=gpu.name, nodes=PLENTY_OF_NODES, installed=PLENTY_OF_NODES * gpu.gpus_per_node, used=0)
         for gpu in types
+        if not gpu.slice_of or gpu.name in intent.gpu_types
     )
     view = ModelView(
         intent=intent,

@@ -43,24 +43,60 @@ class Problem(Value, frozen=True, kw_only=True):
     fatal: bool = True
 
 
-class GpuType(Value, frozen=True, kw_only=True):
-    """One kind of accelerator. `memory_bytes` is what CUDA reports; `flops` are dense FLOP/s by precision.
+class Carrier(Value, frozen=True):
+    """How nodes carry a GPU type: the extended resource of their device plugin, and labels that all of them have."""
 
-    `price_per_hour` is None if nobody knows it; `price_assumed` marks a built-in, dated price.
+    resource_name: str
+    node_selector: tuple[tuple[str, str], ...]
+
+
+class Purchase(Value, frozen=True, kw_only=True):
+    """A GPU that was bought: `price` is written off evenly; `power_price_per_kwh` None: energy is not counted."""
+
+    price: float
+    amortisation_seconds: float
+    power_price_per_kwh: float | None = None
+
+
+class GpuType(Value, frozen=True, kw_only=True):
+    """One kind of accelerator, or one MIG profile of it.
+
+    `memory_bytes` is what CUDA reports; `flops` are dense FLOP/s by precision (`bf16` is the rate of fp16 on parts that
+    have no bf16). `resource_name` and `node_selector` are what pods are rendered with; `alternatives` are other labels
+    by which nodes carry the same type. `price_per_hour` is None if nobody knows it; `price_assumed` marks a built-in,
+    dated price. `scale_up_bytes_per_second` is what one GPU sends to its `scale_up_gpus` - 1 neighbours, in one
+    direction (NVLink and its like, else PCIe).
     """
 
     name: str
     resource_name: str
     node_selector: tuple[tuple[str, str], ...]
+    alternatives: tuple[Carrier, ...] = ()
     tolerations: tuple[str, ...] = ()  # each a JSON object, as Kubernetes writes it
     memory_bytes: float
     memory_bandwidth_bytes_per_second: float
     flops: tuple[tuple[str, float], ...]
     gpus_per_node: int
+    scale_up_bytes_per_second: float | None = None
+    scale_up_gpus: int = 1
+    tdp_watts: float | None = None
     price_per_hour: float | None
     price_assumed: bool = False
+    price_source: str = ""  # whose list it is, and of which day
+    spot_price_per_hour: float | None = None
+    spot_price_assumed: bool = False
+    spot_price_source: str = ""
+    purchase: Purchase | None = None
     limit: int | None = None
     builtin: bool = False
+    slice_of: str = ""  # of a MIG profile: the type of the whole card
+    marketing_memory_bytes: float | None = None  # "80 GB"
+    unconfirmed: tuple[str, ...] = ()  # which of these figures nobody confirmed
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Every way by which nodes carry it, that of rendered pods first."""
+        return (Carrier(self.resource_name, self.node_selector), *self.alternatives)
 
 
 class ModelIntent(Value, frozen=True, kw_only=True):

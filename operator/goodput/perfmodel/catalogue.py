@@ -1,4 +1,4 @@
-"""What is built in: GPU types by node label and architectures by hub id. Read once from the package's own data."""
+"""What is built in: architectures by hub id. Read once from the package's own data."""
 
 from __future__ import annotations
 
@@ -8,37 +8,14 @@ from importlib.resources import files
 from typing import Any
 
 from goodput.domain.architecture import Architecture
-from goodput.domain.intent import GpuType
 from goodput.perfmodel.config import architecture_from_config
 
-_MIB = 1024.0 * 1024.0
 # Endings of hub ids that name a tuning of the same structure.
 _TUNINGS = ("-instruct", "-chat", "-base", "-hf", "-it", "-2507", "-2506", "-thinking", "-preview", "-pt")
 
 
 def _load(name: str) -> Any:
     return json.loads(files("goodput.perfmodel").joinpath("data", name).read_text(encoding="utf-8"))
-
-
-@cache
-def built_in_gpu_types() -> tuple[GpuType, ...]:
-    """Every built-in GPU type, sorted by name. Prices are dated list prices, marked as assumed."""
-    types = (
-        GpuType(
-            name=row["name"],
-            resource_name=row["resource"],
-            node_selector=((row["label"][0], row["label"][1]),),
-            memory_bytes=row["memory_mib"] * _MIB,
-            memory_bandwidth_bytes_per_second=row["bandwidth"],
-            flops=tuple(sorted(row["flops"].items())),
-            gpus_per_node=row["gpus_per_node"],
-            price_per_hour=row["price"],
-            price_assumed=row["price"] is not None,
-            builtin=True,
-        )
-        for row in _load("gpus.json")
-    )
-    return tuple(sorted(types, key=lambda gpu: gpu.name))
 
 
 @cache
