@@ -59,9 +59,3 @@ def engine_images(function: Any) -> Any:
     return click.option(
         "--engine-image", default=DEFAULT_ENGINE_IMAGE, show_default=True, help="Image of engines that name none."
     )(function)
-    function = click.option(
-        "--router-image", default=DEFAULT_ROUTER_IMAGE, show_default=True, help="Image of routers."
-    )(function)
-    return click.option(
-        "--engine-image", default=DEFAULT_ENGINE_IMAGE, show_default=True, help="Image of engines that name none."
-    )(function)
