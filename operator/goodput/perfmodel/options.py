@@ -1,0 +1,318 @@
+"""Every way to place a Model, judged: can it run, how long does it take, what does it cost - in this order.
+
+An option is a GPU type, a parallelism and engine settings. One that runs and meets the SLO is sized for the expected
+demand and ranked by what that fleet costs; each other one says what is too large, or which objective it misses and by
+how much. Replicas come before pipeline stages: a stage is considered only where nothing else of a type holds the
+model, or where no objective bounds the time of a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from math import ceil, floor, inf, sqrt
+
+from msgspec.structs import replace
+
+from goodput.domain.architecture import Architecture
+from goodput.domain.errors import ModelDoesNotFit
+from goodput.domain.intent import GpuType, Objective
+from goodput.domain.values import Value
+from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, capacity, latency
+from goodput.perfmodel.lengths import Lengths
+from goodput.perfmodel.memory import KvPool, fit
+from goodput.perfmodel.verdicts import dearer, lost, missed, shortfall
+
+DEGREES = (1, 2, 4, 8)
+# Share of the load that a fleet keeps free, and the seconds over which arrivals are counted when it is sized: the noise
+# of such a count (one standard deviation, Poisson) is kept free where it is more.
+HEADROOM = 0.10
+COUNTING_SECONDS = 60.0
+# A deadline of so many seconds for whole requests, and no bound on tokens, leaves time to wait: throughput counts.
+BATCH_E2E_SECONDS = 600.0
+# GPUs, and slices of them, that the engine's default image runs on.
+_CUDA = "nvidia.com/"
+
+
+class Verdict(StrEnum):
+    """What came of an option, best first."""
+
+    MEETS = "Meets"  # runs, and meets the SLO at the expected demand
+    DEARER = "Dearer"  # no fleet of it that costs less than a smaller replica of the same type can meet the SLO
+    MISSES = "Misses"  # runs, but even an idle replica misses the SLO
+    TOO_LARGE = "TooLarge"  # does not fit
+    INVALID = "Invalid"  # the parallelism that was asked for does not exist there
+
+
+class Requirements(Value, frozen=True, kw_only=True):
+    """What is to be placed. `rps` is the expected demand in requests/s; 0: unknown, one replica is priced."""
+
+    arch: Architecture
+    objective: Objective
+    lengths: Lengths
+    rps: float = 0.0
+    tensor_parallel: int | None = None  # None: every degree
+    pipeline_parallel: int | None = None
+    min_replicas: int = 1
+
+    @property
+    def patient(self) -> bool:
+        """Whether latency does not matter: nothing bounds first or later tokens, and requests may take minutes."""
+        wanted = self.objective
+        return (
+            wanted.ttft_seconds is None
+            and wanted.tpot_seconds is None
+            and (wanted.e2e_seconds or 0.0) >= BATCH_E2E_SECONDS
+        )
+
+    @property
+    def load_rps(self) -> float:
+        """Demand with what is kept free for growth and noise."""
+        return self.rps + max(HEADROOM * self.rps, sqrt(self.rps / COUNTING_SECONDS))
+
+
+class Fleet(Value, frozen=True, kw_only=True):
+    """Replicas of one option that carry the expected demand. Costs are in the currency of the GPU prices."""
+
+    replicas: int
+    gpus: int
+    rps: float  # demand that costs are shared among: the expected one, or the capacity where that is unknown
+    cost_per_hour: float | None  # None: the price of the type is unknown
+    cost_per_thousand_requests: float | None
+    cost_per_million_output_tokens: float | None
+    at_load: Latency  # of one replica
+
+
+class Option(Value, frozen=True, kw_only=True):
+    """One way to place a Model. `why` says in words what kept it from winning ('' for the winner)."""
+
+    gpu: GpuType
+    shape: Shape
+    verdict: Verdict
+    why: str = ""
+    pool: KvPool | None = None
+    idle: Latency | None = None
+    capacity: Capacity | None = None
+    fleet: Fleet | None = None
+    available: bool = True
+    shortfall: float = 0.0  # of one that misses: times the objective that an idle replica takes, at worst
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.shape.tensor_parallel * self.shape.pipeline_parallel
+
+    @property
+    def label(self) -> str:
+        """Such as `l40s TP2` or `a100-40g-sxm TP4 PP2`."""
+        stages = f" PP{self.shape.pipeline_parallel}" if self.shape.pipeline_parallel > 1 else ""
+        return f"{self.gpu.name} TP{self.shape.tensor_parallel}{stages}"
+
+    @property
+    def meets(self) -> bool:
+        """Whether it runs and meets the SLO."""
+        return self.verdict is Verdict.MEETS
+
+
+def options(wanted: Requirements, gpus: Iterable[GpuType], free: Mapping[str, int] | None = None) -> tuple[Option, ...]:
+    """Every option on these types, the best first; each but the first says why it lost to that.
+
+    `free` holds free GPUs by type; None: all are there in plenty.
+    Raises `ValueError` where tensor or pipeline parallelism is below 1, or the demand is no finite number.
+    """
+    _check(wanted)
+    found = [option for gpu in gpus for option in _of_type(wanted, gpu)]
+    if free is not None:
+        found = [replace(option, available=_is_free(option, free)) for option in found]
+    found.sort(key=rank)
+    return tuple(replace(option, why=lost(option, found[0])) if index else option for index, option in enumerate(found))
+
+
+def rank(option: Option) -> tuple[object, ...]:
+    """Smaller is better: meets the SLO, is available, costs little at the expected demand, needs few GPUs, name.
+
+    An option without a price follows those with one: what it costs is unknown, not nothing.
+    """
+    order = tuple(Verdict).index(option.verdict)
+    fleet = option.fleet
+    cost = fleet.cost_per_hour if fleet is not None and fleet.cost_per_hour is not None else inf
+    gpus = fleet.gpus if fleet is not None else option.gpus
+    return order, not option.available, option.shortfall, cost, gpus, option.gpu.name, option.gpus
+
+
+def cheapest(wanted: Requirements, gpus: Iterable[GpuType], first: Option | None = None) -> Option | None:
+    """The first of `options` if it meets the SLO, found without judging those that cannot cost less. None: none does.
+
+    `first` is an option that is likely to be good, such as the winner of a similar question.
+    """
+    _check(wanted)
+    tried = [] if first is None else [(first.gpu, first.shape)]
+    by_price = sorted(gpus, key=lambda gpu: (gpu.price_per_hour is None, gpu.price_per_hour or 0.0, gpu.name))
+    tried += [(each, shape) for each in by_price for shape in _shapes(wanted, each)]
+    best: Option | None = None
+    for gpu, shape in tried:
+        limit = None if best is None or best.fleet is None else best.fleet.cost_per_hour
+        if limit is not None and (gpu.price_per_hour is None or not _may_cost(wanted, gpu, shape, limit)):
+            continue
+        option = judge(wanted, gpu, shape)
+        if option.meets and (best is None or rank(option) < rank(best)):
+            best = option
+    return best
+
+
+def _check(wanted: Requirements) -> None:
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        value = getattr(wanted, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
+    if not 0.0 <= wanted.rps < inf:
+        raise ValueError(f"the expected demand must be a number of requests/s, not {wanted.rps}")
+
+
+def _shapes(wanted: Requirements, gpu: GpuType) -> Iterator[Shape]:
+    """Parallelisms that exist on a node of this type, in the order in which they are to be tried."""
+    stages = (wanted.pipeline_parallel,) if wanted.pipeline_parallel else DEGREES
+    degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES
+    heads = wanted.arch.attention_heads
+    for pipeline in stages:
+        if wanted.pipeline_parallel is None and pipeline > 1 and not (wanted.patient or not _fits(wanted, gpu)):
+            return
+        for tensor in degrees:
+            if tensor * pipeline <= gpu.gpus_per_node and heads % tensor == 0 and pipeline <= wanted.arch.layers:
+                yield Shape(tensor_parallel=tensor, pipeline_parallel=pipeline)
+
+
+@lru_cache(maxsize=4096)
+def _fits(wanted: Requirements, gpu: GpuType) -> bool:
+    """Whether some replica without pipeline stages fits."""
+    degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES
+    for tensor in reversed(degrees):
+        if tensor <= gpu.gpus_per_node and wanted.arch.attention_heads % tensor == 0:
+            try:
+                fit(wanted.arch, gpu, tensor)
+            except ModelDoesNotFit:
+                return False
+            return True
+    return False
+
+
+def _of_type(wanted: Requirements, gpu: GpuType) -> Iterator[Option]:
+    shapes = tuple(_shapes(wanted, gpu))
+    if not shapes:
+        yield _nonexistent(wanted, gpu)
+    least = inf
+    for shape in shapes:
+        if least < inf and not _may_cost(wanted, gpu, shape, least):
+            yield Option(gpu=gpu, shape=shape, verdict=Verdict.DEARER, why=dearer(gpu, least))
+            continue
+        option = judge(wanted, gpu, shape)
+        if option.meets and option.fleet is not None:
+            # Of a type without a price, GPUs are compared as if each cost the same.
+            cost = option.fleet.cost_per_hour
+            least = min(least, cost if cost is not None else float(option.fleet.gpus))
+        yield option
+
+
+def _is_free(option: Option, free: Mapping[str, int]) -> bool:
+    """Whether as many GPUs as the fleet needs (one replica, where it was not sized) are free."""
+    needed = option.fleet.gpus if option.fleet is not None else option.gpus
+    return free.get(option.gpu.name, 0) >= needed
+
+
+def _nonexistent(wanted: Requirements, gpu: GpuType) -> Option:
+    tensor, pipeline = wanted.tensor_parallel or 1, wanted.pipeline_parallel or 1
+    shape = Shape(tensor_parallel=tensor, pipeline_parallel=pipeline)
+    if wanted.arch.attention_heads % tensor:
+        why = f"TP {tensor} does not divide the {wanted.arch.attention_heads} attention heads"
+    elif pipeline > wanted.arch.layers:
+        why = f"PP {pipeline} is more than the {wanted.arch.layers} layers"
+    else:
+        why = f"{tensor * pipeline} GPUs are needed in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
+    return Option(gpu=gpu, shape=shape, verdict=Verdict.INVALID, why=why)
+
+
+def _may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: float) -> bool:
+    """Whether a fleet of at most this cost might meet the SLO: False is certain, True is not.
+
+    Without KV cache and max-num-seqs in the way a replica carries more, so one look at its latency is a bound.
+    """
+    price = 1.0 if gpu.price_per_hour is None else gpu.price_per_hour
+    most = floor(cost_per_hour / (price * shape.tensor_parallel * shape.pipeline_parallel) + 1e-9)
+    if most < max(1, wanted.min_replicas):
+        return False
+    rps = wanted.load_rps / most
+    try:
+        fit(wanted.arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
+    except ModelDoesNotFit:
+        return True
+    at = latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps)
+    # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`).
+    return at.prefill_share <= LEAST_SHARE or at.good >= wanted.objective.attainment
+
+
+@lru_cache(maxsize=8192)
+def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
+    """One option: memory first, then the time of an idle replica, then the fleet for the demand."""
+    arch, objective, lengths = wanted.arch, wanted.objective, wanted.lengths
+    try:
+        pool = fit(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
+    except ModelDoesNotFit as error:
+        return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, why=str(error))
+    if pool.max_model_len < lengths.input_mean + lengths.output_mean:
+        why = (
+            f"the KV cache holds a request of {pool.max_model_len} tokens, a mean one has "
+            f"{lengths.input_mean + lengths.output_mean:.0f}"
+        )
+        return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, pool=pool, why=why)
+    idle = latency(arch, gpu, shape, lengths, objective, rps=0.0)
+    if idle.good < objective.attainment:
+        return Option(
+            gpu=gpu,
+            shape=shape,
+            verdict=Verdict.MISSES,
+            pool=pool,
+            idle=idle,
+            why=missed(objective, lengths, idle),
+            shortfall=shortfall(objective, lengths, idle),
+        )
+    found = capacity(arch, gpu, shape, lengths, objective)
+    return Option(
+        gpu=gpu,
+        shape=shape,
+        verdict=Verdict.MEETS,
+        pool=pool,
+        idle=found.idle,
+        capacity=found,
+        fleet=_fleet(wanted, gpu, shape, found),
+    )
+
+
+def _fleet(wanted: Requirements, gpu: GpuType, shape: Shape, found: Capacity) -> Fleet:
+    replicas = max(wanted.min_replicas, ceil(wanted.load_rps / found.rps - 1e-9), 1)
+    gpus = replicas * shape.tensor_parallel * shape.pipeline_parallel
+    rps = wanted.rps or replicas * found.rps
+    cost = None if gpu.price_per_hour is None else gpu.price_per_hour * gpus
+    hourly = rps * 3600.0
+    return Fleet(
+        replicas=replicas,
+        gpus=gpus,
+        rps=rps,
+        cost_per_hour=cost,
+        cost_per_thousand_requests=None if cost is None else cost / hourly * 1e3,
+        cost_per_million_output_tokens=None if cost is None else cost / (hourly * wanted.lengths.output_mean) * 1e6,
+        at_load=latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas),
+    )
+
+
+def allowed(gpus: Iterable[GpuType], names: Iterable[str]) -> tuple[tuple[GpuType, ...], tuple[str, ...]]:
+    """(types that may be used, names of those that the engine's default image does not run on), in the given order.
+
+    Whoever names a type that CUDA does not run on brings an image for it.
+    """
+    wanted = frozenset(names)
+    if wanted:
+        return tuple(gpu for gpu in gpus if gpu.name in wanted), ()
+    every = tuple(gpus)
+    runs = tuple(gpu for gpu in every if gpu.resource_name.startswith(_CUDA))
+    return runs, tuple(gpu.name for gpu in every if not gpu.resource_name.startswith(_CUDA))
