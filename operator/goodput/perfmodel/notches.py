@@ -32,10 +32,13 @@ def notches(wanted: Requirements, gpus: Sequence[GpuType], winner: Option) -> tu
     for field, name in BOUNDS.items():
         before = getattr(wanted.objective, field)
         if before is not None:
-            found += [_notch(wanted, gpus, winner, {field: before * step}, name, before) for step in _STEPS]
+            found += [
+                _notch(wanted, gpus, winner, change={field: before * step}, bound=name, before=before)
+                for step in _STEPS
+            ]
     attainment = wanted.objective.attainment
     found += [
-        _notch(wanted, gpus, winner, {"attainment": share}, "attainment", attainment)
+        _notch(wanted, gpus, winner, change={"attainment": share}, bound="attainment", before=attainment)
         for share in _ATTAINMENTS
         if abs(share - attainment) > 1e-6
     ]
@@ -46,6 +49,7 @@ def _notch(
     wanted: Requirements,
     gpus: Sequence[GpuType],
     winner: Option,
+    *,
     change: dict[str, float],
     bound: str,
     before: float,

@@ -246,9 +246,12 @@ def _may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: f
         fit(wanted.arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
     except ModelDoesNotFit:
         return True
-    at = latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps)
-    # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`).
-    return at.prefill_share <= LEAST_SHARE or at.good >= wanted.objective.attainment
+    idle, at = (latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rate) for rate in (0.0, rps))
+    if idle.good < wanted.objective.attainment:
+        return True
+    # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`), and what an idle one misses does not
+    # count.
+    return at.prefill_share <= LEAST_SHARE or at.good + 1.0 - idle.good >= wanted.objective.attainment
 
 
 @lru_cache(maxsize=8192)

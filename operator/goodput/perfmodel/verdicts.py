@@ -59,7 +59,7 @@ def missed(objective: Objective, lengths: Lengths, idle: Latency) -> str:
     allowed = 1.0 - objective.attainment
     worst = [row for row in rows if row[3] > allowed] or [max(rows, key=lambda row: row[3])]
     told = []
-    for name, bound, mean, misses in worst:
+    for name, bound, mean, misses in sorted(worst, key=lambda row: (-row[3], -row[2] / row[1])):
         allowed_time = f"{duration(bound)} allowed"
         if mean > bound:
             told.append(f"{name} is {duration(mean)} even when idle, {mean / bound:.2g} x the {allowed_time}")
@@ -85,10 +85,10 @@ def lost(option: Option, winner: Option) -> str:
         return option.why
     if winner.available and not option.available:
         return f"{fleet.gpus} GPUs are needed, fewer are free"
+    if best.cost_per_hour is None:
+        return f"{fleet.gpus} GPUs, against {best.gpus} of {winner.gpu.name}"
     if fleet.cost_per_hour is None:
         return f"what {option.gpu.name} costs is unknown: set pricePerHour of a GPUType of that name"
-    if best.cost_per_hour is None:
-        return f"{fleet.gpus} GPUs, {best.gpus} of {winner.gpu.name}"
     why = f"; {binds(option.capacity.wall)} at {option.capacity.rps:.3g} requests/s" if option.capacity else ""
     if fleet.cost_per_hour > best.cost_per_hour * 1.0005:
         times = fleet.cost_per_hour / best.cost_per_hour
