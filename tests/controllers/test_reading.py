@@ -12,7 +12,7 @@ from goodput.adapters.records import node_record, unix_seconds
 from goodput.api import GPUType
 from goodput.domain.identity import Key
 from goodput.domain.intent import Problem
-from goodput.perfmodel.catalogue import built_in_gpu_types
+from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.runtime.entries import Kept
 from goodput.runtime.supply import gpu_types_of, supply_of
 
