@@ -190,9 +190,9 @@ def test_a_fleet_carries_its_load(asked: Requirements) -> None:
         assert fleet.replicas * option.capacity.rps >= asked.load_rps * (1 - 1e-6)
         assert fleet.replicas >= asked.min_replicas
         assert fleet.gpus == fleet.replicas * option.gpus
-        if fleet.cost_per_hour is not None:
-            assert fleet.cost_per_thousand_requests is not None
-            assert fleet.cost_per_thousand_requests * fleet.rps * 3.6 == pytest.approx(fleet.cost_per_hour)
+        if fleet.cost.per_hour is not None:
+            assert fleet.cost.per_thousand_requests is not None
+            assert fleet.cost.per_thousand_requests * fleet.rps * 3.6 == pytest.approx(fleet.cost.per_hour)
 
 
 def test_notches_are_what_a_plan_with_that_slo_costs() -> None:
@@ -222,5 +222,5 @@ def test_the_frontier_falls() -> None:
     points = frontier(wanted(), CUDA, "tpot_seconds", [0.1, 0.0001, 0.02, 0.05])
     assert [value for value, _ in points] == [0.0001, 0.02, 0.05, 0.1]
     assert points[0][1] is None
-    costs = [option.fleet.cost_per_hour for _, option in points if option is not None and option.fleet is not None]
+    costs = [option.fleet.cost.per_hour for _, option in points if option is not None and option.fleet is not None]
     assert costs == sorted(costs, key=lambda cost: -(cost or 0.0))

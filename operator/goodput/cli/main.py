@@ -17,6 +17,7 @@ PROGRAM = "kubectl-goodput"
 # Command -> module that defines it under its own name.
 _COMMANDS = {
     "explain": "goodput.cli.explain",
+    "plan": "goodput.cli.plan",
     "render": "goodput.cli.render",
     "top": "goodput.cli.top",
 }

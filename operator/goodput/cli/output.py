@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +35,16 @@ def emit(value: Any, form: str) -> None:
         import yaml
 
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print sentences: as they are to a program, folded below their own indent to a terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        if len(line) > width > 0:
+            line = textwrap.fill(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)  # noqa: PLW2901
+        click.echo(line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -58,9 +58,9 @@ def _notch(
     objective: Objective = replace(wanted.objective, **change)
     option = cheapest(replace(wanted, objective=objective), gpus, winner)
     saving = None
-    paid = winner.fleet.cost_per_hour if winner.fleet is not None else None
-    if option is not None and option.fleet is not None and option.fleet.cost_per_hour is not None and paid:
-        saving = 1.0 - option.fleet.cost_per_hour / paid
+    paid = winner.fleet.cost.per_hour if winner.fleet is not None else None
+    if option is not None and option.fleet is not None and option.fleet.cost.per_hour is not None and paid:
+        saving = 1.0 - option.fleet.cost.per_hour / paid
     return Notch(bound=bound, before=before, after=after, option=option, saving=saving)
 
 

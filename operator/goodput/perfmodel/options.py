@@ -20,6 +20,7 @@ from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, capacity, latency
+from goodput.perfmodel.cost import Cost, cost, price_per_hour
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import KvPool, fit
 from goodput.perfmodel.verdicts import dearer, lost, missed, shortfall
@@ -78,9 +79,7 @@ class Fleet(Value, frozen=True, kw_only=True):
     replicas: int
     gpus: int
     rps: float  # demand that costs are shared among: the expected one, or the capacity where that is unknown
-    cost_per_hour: float | None  # None: the price of the type is unknown
-    cost_per_thousand_requests: float | None
-    cost_per_million_output_tokens: float | None
+    cost: Cost
     at_load: Latency  # of one replica
 
 
@@ -136,7 +135,7 @@ def rank(option: Option) -> tuple[object, ...]:
     """
     order = tuple(Verdict).index(option.verdict)
     fleet = option.fleet
-    cost = fleet.cost_per_hour if fleet is not None and fleet.cost_per_hour is not None else inf
+    cost = fleet.cost.per_hour if fleet is not None and fleet.cost.per_hour is not None else inf
     gpus = fleet.gpus if fleet is not None else option.gpus
     return order, not option.available, option.shortfall, cost, gpus, option.gpu.name, option.gpus
 
@@ -152,7 +151,7 @@ def cheapest(wanted: Requirements, gpus: Iterable[GpuType], first: Option | None
     tried += [(each, shape) for each in by_price for shape in _shapes(wanted, each)]
     best: Option | None = None
     for gpu, shape in tried:
-        limit = None if best is None or best.fleet is None else best.fleet.cost_per_hour
+        limit = None if best is None or best.fleet is None else best.fleet.cost.per_hour
         if limit is not None and (gpu.price_per_hour is None or not _may_cost(wanted, gpu, shape, limit)):
             continue
         option = judge(wanted, gpu, shape)
@@ -209,7 +208,7 @@ def _of_type(wanted: Requirements, gpu: GpuType) -> Iterator[Option]:
         option = judge(wanted, gpu, shape)
         if option.meets and option.fleet is not None:
             # Of a type without a price, GPUs are compared as if each cost the same.
-            cost = option.fleet.cost_per_hour
+            cost = option.fleet.cost.per_hour
             least = min(least, cost if cost is not None else float(option.fleet.gpus))
         yield option
 
@@ -237,7 +236,10 @@ def _may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: f
 
     Without KV cache and max-num-seqs in the way a replica carries more, so one look at its latency is a bound.
     """
-    price = 1.0 if gpu.price_per_hour is None else gpu.price_per_hour
+    # Of a bought GPU only what is written off is sure.
+    price = price_per_hour(gpu, 0.0)
+    if price is None:
+        price = 1.0
     most = floor(cost_per_hour / (price * shape.tensor_parallel * shape.pipeline_parallel) + 1e-9)
     if most < max(1, wanted.min_replicas):
         return False
@@ -295,15 +297,16 @@ def _fleet(wanted: Requirements, gpu: GpuType, shape: Shape, found: Capacity) ->
     replicas = max(wanted.min_replicas, ceil(wanted.load_rps / found.rps - 1e-9), 1)
     gpus = replicas * shape.tensor_parallel * shape.pipeline_parallel
     rps = wanted.rps or replicas * found.rps
-    cost = None if gpu.price_per_hour is None else gpu.price_per_hour * gpus
-    hourly = rps * 3600.0
     return Fleet(
         replicas=replicas,
         gpus=gpus,
         rps=rps,
-        cost_per_hour=cost,
-        cost_per_thousand_requests=None if cost is None else cost / hourly * 1e3,
-        cost_per_million_output_tokens=None if cost is None else cost / (hourly * wanted.lengths.output_mean) * 1e6,
+        cost=cost(
+            gpu,
+            gpus=gpus,
+            requests_per_second=rps,
+            output_tokens_per_second=rps * wanted.lengths.output_mean,
+        ),
         at_load=latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas),
     )
 

@@ -85,13 +85,13 @@ def lost(option: Option, winner: Option) -> str:
         return option.why
     if winner.available and not option.available:
         return f"{fleet.gpus} GPUs are needed, fewer are free"
-    if best.cost_per_hour is None:
+    if best.cost.per_hour is None:
         return f"{fleet.gpus} GPUs, against {best.gpus} of {winner.gpu.name}"
-    if fleet.cost_per_hour is None:
+    if fleet.cost.per_hour is None:
         return f"what {option.gpu.name} costs is unknown: set pricePerHour of a GPUType of that name"
     why = f"; {binds(option.capacity.wall)} at {option.capacity.rps:.3g} requests/s" if option.capacity else ""
-    if fleet.cost_per_hour > best.cost_per_hour * 1.0005:
-        times = fleet.cost_per_hour / best.cost_per_hour
+    if fleet.cost.per_hour > best.cost.per_hour * 1.0005:
+        times = fleet.cost.per_hour / best.cost.per_hour
         more = f"{times:.2g} x" if times >= 2.0 else f"{100.0 * (times - 1.0):.2g} % above"
         return f"{more} the cost of {winner.label}{why}"
     if fleet.gpus > best.gpus:

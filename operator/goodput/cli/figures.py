@@ -1,0 +1,39 @@
+"""Numbers as people read them; None is `None`, which a table shows as `-`."""
+
+from __future__ import annotations
+
+GIB = 1024.0**3
+
+
+def count(value: float | None) -> str | None:
+    """Whole, with thousands apart: `131,072`."""
+    return None if value is None else f"{value:,.0f}"
+
+
+def gib(value: float | None) -> str | None:
+    """Bytes as `15.0 GiB`, small ones as KiB or MiB."""
+    if value is None:
+        return None
+    for unit, size in (("GiB", GIB), ("MiB", 1024.0**2), ("KiB", 1024.0)):
+        if value >= 0.95 * size:
+            return f"{value / size:,.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def money(value: float | None) -> str | None:
+    """Currency units: two decimals, more of what is small: `5.49`, `0.0042`."""
+    if value is None:
+        return None
+    return f"{value:,.2f}" if value >= 0.1 or value == 0.0 else f"{value:.2g}"
+
+
+def rate(value: float | None) -> str | None:
+    """Of three digits: `0.42`, `5.87`, `1,240`."""
+    if value is None:
+        return None
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
+
+
+def rounded(value: float | None, digits: int = 4) -> float | None:
+    """To so many significant digits, for JSON."""
+    return None if value is None else float(f"{value:.{digits}g}")

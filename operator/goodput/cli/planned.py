@@ -1,0 +1,151 @@
+"""One Model planned: every option, the winner, notches of its SLO; and all of it as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from goodput.cli.figures import rounded
+from goodput.domain.intent import GpuType, Objective
+from goodput.perfmodel.notches import Notch, notches
+from goodput.perfmodel.options import Fleet, Option, Requirements, options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What was asked for a Model, and everything that was found."""
+
+    name: str
+    slo: str
+    wanted: Requirements
+    options: tuple[Option, ...]
+    notches: tuple[Notch, ...]
+    gpu_types: tuple[GpuType, ...]  # that were looked at
+    left_out: Mapping[str, tuple[str, ...]]  # why -> types that were not
+    reasoning_tokens: float = 0.0
+    lengths_assumed: bool = False
+
+    @property
+    def winner(self) -> Option | None:
+        """The option to take; None: none meets the SLO."""
+        return self.options[0] if self.options and self.options[0].meets else None
+
+
+def planned(
+    name: str,
+    slo: str,
+    wanted: Requirements,
+    types: Sequence[GpuType],
+    *,
+    left_out: Mapping[str, tuple[str, ...]],
+    free: Mapping[str, int] | None = None,
+    reasoning_tokens: float = 0.0,
+    lengths_assumed: bool = False,
+) -> Planned:
+    """Plan one Model on `types`; `free` holds free GPUs by type, None: all are there in plenty."""
+    found = options(wanted, types, free)
+    best = found[0] if found and found[0].meets else None
+    return Planned(
+        name=name,
+        slo=slo,
+        wanted=wanted,
+        options=found,
+        notches=notches(wanted, types, best) if best is not None else (),
+        gpu_types=tuple(types),
+        left_out=left_out,
+        reasoning_tokens=reasoning_tokens,
+        lengths_assumed=lengths_assumed,
+    )
+
+
+def objective_as_json(objective: Objective) -> dict[str, Any]:
+    """Bounds in seconds; one that is not set is null."""
+    return {
+        "ttftSeconds": objective.ttft_seconds,
+        "tpotSeconds": objective.tpot_seconds,
+        "e2eSeconds": objective.e2e_seconds,
+        "attainment": objective.attainment,
+    }
+
+
+def as_json(plan: Planned) -> dict[str, Any]:
+    """Everything, every option included."""
+    wanted = plan.wanted
+    return {
+        "name": plan.name,
+        "model": wanted.arch.name,
+        "slo": {"name": plan.slo, **objective_as_json(wanted.objective)},
+        "workload": {
+            "requestsPerSecond": wanted.rps or None,
+            "inputTokens": wanted.lengths.input_mean,
+            "outputTokens": wanted.lengths.output_mean,
+            "reasoningTokens": plan.reasoning_tokens,
+            "lengthsAssumed": plan.lengths_assumed,
+        },
+        "chosen": plan.winner.label if plan.winner else None,
+        "options": [option_as_json(option) for option in plan.options],
+        "notches": [_notch(notch) for notch in plan.notches],
+        "leftOut": {why: list(names) for why, names in plan.left_out.items()},
+    }
+
+
+def option_as_json(option: Option) -> dict[str, Any]:
+    """One option; what was not reached (the time of what does not fit) is null."""
+    return {
+        "option": option.label,
+        "gpuType": option.gpu.name,
+        "tensorParallel": option.shape.tensor_parallel,
+        "pipelineParallel": option.shape.pipeline_parallel,
+        "verdict": option.verdict.value,
+        "why": option.why or None,
+        "available": option.available,
+        "memory": None
+        if option.pool is None
+        else {
+            "weightBytes": round(option.pool.weight_bytes),
+            "kvPoolBytes": round(option.pool.pool_bytes),
+            "kvTokens": option.pool.tokens,
+            "maxModelLen": option.pool.max_model_len,
+        },
+        "idle": None
+        if option.idle is None
+        else {
+            "ttftSeconds": rounded(option.idle.ttft_mean_seconds),
+            "tpotSeconds": rounded(option.idle.tpot_mean_seconds),
+            "attainment": rounded(option.idle.good),
+        },
+        "capacity": None
+        if option.capacity is None
+        else {"requestsPerSecond": rounded(option.capacity.rps), "wall": option.capacity.wall.value},
+        "fleet": None if option.fleet is None else _fleet(option, option.fleet),
+    }
+
+
+def _fleet(option: Option, fleet: Fleet) -> dict[str, Any]:
+    return {
+        "replicas": fleet.replicas,
+        "gpus": fleet.gpus,
+        "requestsPerSecond": rounded(fleet.rps),
+        "ttftSeconds": rounded(fleet.at_load.ttft_mean_seconds),
+        "tpotSeconds": rounded(fleet.at_load.tpot_mean_seconds),
+        "attainment": rounded(fleet.at_load.good),
+        "costPerHour": rounded(fleet.cost.per_hour),
+        "costPerThousandRequests": rounded(fleet.cost.per_thousand_requests),
+        "costPerMillionOutputTokens": rounded(fleet.cost.per_million_output_tokens),
+        "watts": rounded(fleet.cost.watts),
+        "kWhPerMillionOutputTokens": rounded(fleet.cost.kwh_per_million_output_tokens),
+        "priceAssumed": option.gpu.price_assumed,
+    }
+
+
+def _notch(notch: Notch) -> dict[str, Any]:
+    fleet = notch.option.fleet if notch.option else None
+    return {
+        "bound": notch.bound,
+        "before": notch.before,
+        "after": notch.after,
+        "option": notch.option.label if notch.option else None,
+        "costPerHour": rounded(fleet.cost.per_hour) if fleet else None,
+        "saving": rounded(notch.saving, 3),
+    }

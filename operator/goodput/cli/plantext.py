@@ -1,0 +1,275 @@
+"""A plan as a person would tell it: the options, the winner by three questions, what each notch of the SLO costs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from goodput.cli.figures import count, gib, money, rate
+from goodput.cli.planned import Planned
+from goodput.domain.intent import GpuType
+from goodput.domain.percent import MOST_DECIMALS, percent
+from goodput.perfmodel.cost import beyond_reading
+from goodput.perfmodel.notches import Notch
+from goodput.perfmodel.options import Option, Verdict
+from goodput.perfmodel.verdicts import binds, duration
+
+COLUMNS = (
+    "option",
+    "replicas",
+    "gpus",
+    "ttft",
+    "tpot",
+    "attainment",
+    "cost/h",
+    "/1k req",
+    "/1M out",
+    "verdict",
+)
+# Words of a verdict in a table; the first row is the winner's.
+_VERDICTS = {
+    Verdict.DEARER: "costs more",
+    Verdict.MISSES: "misses the SLO",
+    Verdict.TOO_LARGE: "does not fit",
+    Verdict.INVALID: "does not exist",
+}
+_TALLIES = {
+    Verdict.MEETS: "meet the SLO",
+    Verdict.DEARER: "can only cost more than smaller replicas",
+    Verdict.MISSES: "miss the SLO",
+    Verdict.TOO_LARGE: "too large",
+    Verdict.INVALID: "impossible",
+}
+RUNNERS_UP = 3
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def heading(plan: Planned) -> Iterator[str]:
+    """What was asked."""
+    wanted = plan.wanted
+    objective = wanted.objective
+    bounds = [
+        f"{name} {duration(seconds)}"
+        for name, seconds in (
+            ("TTFT", objective.ttft_seconds),
+            ("TPOT", objective.tpot_seconds),
+            ("end to end", objective.e2e_seconds),
+        )
+        if seconds is not None
+    ]
+    share = percent(objective.attainment, MOST_DECIMALS)
+    yield f"{plan.name}: {wanted.arch.name} under SLO {plan.slo} ({', '.join(bounds)} for {share} of requests)"
+    lengths = f"{wanted.lengths.input_mean:.0f} tokens in and {wanted.lengths.output_mean:.0f} out"
+    assumed = " (assumed: those of a public conversation trace)" if plan.lengths_assumed else ""
+    if wanted.rps:
+        free = 100.0 * (wanted.load_rps / wanted.rps - 1.0)
+        kept = f"{free:.0f} % of the load is kept free for growth and noise"
+        yield f"{rate(wanted.rps)} requests/s of {lengths}{assumed}; {kept}"
+    else:
+        yield (
+            f"Requests of {lengths}{assumed}. How many is not known: the least fleet is priced, at its full load "
+            "(--rate, or spec.workload)"
+        )
+
+
+def rows(plan: Planned, every: bool, most: int) -> list[list[Any]]:
+    """Rows of the table: all options, or the best of each type, at most so many."""
+    shown: list[Option] = []
+    types: set[str] = set()
+    for option in plan.options:
+        if every:
+            shown.append(option)
+        elif option.gpu.name not in types and len(shown) < most:
+            shown.append(option)
+            types.add(option.gpu.name)
+    return [_row(option, option is plan.winner) for option in shown]
+
+
+def _row(option: Option, chosen: bool) -> list[Any]:
+    fleet = option.fleet
+    verdict = "chosen" if chosen else _VERDICTS.get(option.verdict, "")
+    if option.why:
+        verdict = f"{verdict}: {option.why}" if verdict else option.why
+    if fleet is None:
+        return [option.label, *[None] * 8, verdict]
+    return [
+        option.label,
+        fleet.replicas,
+        fleet.gpus,
+        duration(fleet.at_load.ttft_mean_seconds),
+        duration(fleet.at_load.tpot_mean_seconds),
+        percent(fleet.at_load.good, 1),
+        money(fleet.cost.per_hour),
+        money(fleet.cost.per_thousand_requests),
+        money(fleet.cost.per_million_output_tokens),
+        verdict,
+    ]
+
+
+def told(plan: Planned, shown: int) -> Iterator[str]:
+    """Everything below the table."""
+    yield from _hidden(plan, shown)
+    winner = plan.winner
+    if winner is None:
+        yield from _nothing(plan)
+    else:
+        yield ""
+        yield from _questions(plan, winner)
+        yield from _runners_up(plan)
+        yield from _notches(plan)
+    yield from _notes(plan)
+
+
+def _hidden(plan: Planned, shown: int) -> Iterator[str]:
+    hidden = len(plan.options) - shown
+    if hidden > 0:
+        tally = Counter(option.verdict for option in plan.options)
+        parts = [f"{tally[verdict]} {words}" for verdict, words in _TALLIES.items() if tally[verdict]]
+        yield f"{len(plan.options)} options in all: {', '.join(parts)}. --all shows them."
+
+
+def _nothing(plan: Planned) -> Iterator[str]:
+    yield ""
+    if not plan.options:
+        yield "No GPU type may be used: name some with --gpu-type or spec.gpuTypes."
+        return
+    best = plan.options[0]
+    yield f"No option meets the SLO. The nearest is {best.label}: {best.why}."
+
+
+def _questions(plan: Planned, winner: Option) -> Iterator[str]:
+    fleet, pool, able = winner.fleet, winner.pool, winner.capacity
+    if fleet is None or pool is None or able is None:
+        return
+    lengths = plan.wanted.lengths
+    plural = "" if fleet.replicas == 1 else "s"
+    gpus = "1 GPU" if fleet.gpus == 1 else f"{fleet.gpus} GPUs"
+    yield f"Chosen: {fleet.replicas} replica{plural} of {winner.label} ({gpus})."
+    at_once = count(pool.sequences(lengths.input_mean + lengths.output_mean / 2.0))
+    yield (
+        f"  Can it run?             Weights take {gib(pool.weight_bytes)} of each GPU, the KV cache "
+        f"{gib(pool.pool_bytes)}: {count(pool.tokens)} tokens, about {at_once} requests at once."
+    )
+    at = fleet.at_load
+    yield (
+        f"  How long does it take?  At {rate(fleet.rps / fleet.replicas)} requests/s a replica, TTFT is "
+        f"{duration(at.ttft_mean_seconds)} and TPOT {duration(at.tpot_mean_seconds)} on average; "
+        f"{percent(at.good, 1)} of requests meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
+    )
+    if fleet.cost.per_hour is None:
+        yield f"  What does it cost?      Unknown: no price of {winner.gpu.name} is known, options were ranked by GPUs."
+        return
+    yield (
+        f"  What does it cost?      {money(fleet.cost.per_hour)} $/h: {money(fleet.cost.per_thousand_requests)} $ per "
+        f"1,000 requests, {money(fleet.cost.per_million_output_tokens)} $ per 1M output tokens{_source(winner.gpu)}."
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _source(gpu: GpuType) -> str:
+    """Whose price it is, where nobody set one."""
+    if not gpu.price_assumed:
+        return ""
+    whose = gpu.price_source.partition(",")[0] or "a list price"
+    day = _DAY.search(gpu.price_source)
+    return f" by {whose}{f' of {day[0]}' if day else ''}, assumed"
+
+
+def _runners_up(plan: Planned) -> Iterator[str]:
+    seen = {plan.options[0].gpu.name}
+    others = []
+    for option in plan.options[1:]:
+        if option.meets and option.gpu.name not in seen:
+            seen.add(option.gpu.name)
+            others.append(option)
+    if others:
+        yield "Runners-up:"
+    for option in others[:RUNNERS_UP]:
+        replicas = f"{option.fleet.replicas} x " if option.fleet else ""
+        yield f"  {replicas}{option.label}: {option.why}."
+
+
+def _notches(plan: Planned) -> Iterator[str]:
+    lines = [line for notch in plan.notches if (line := notch_text(notch))]
+    if lines:
+        yield "What each notch of the SLO costs:"
+    for line in lines:
+        yield f"  {line}"
+
+
+def notch_text(notch: Notch) -> str:
+    """Such as `TPOT 50 -> 100 ms saves 34 % (1 x l40s TP1, 1.86 $/h)`."""
+    shares = notch.bound == "attainment"
+    before, after = (
+        percent(value, MOST_DECIMALS) if shares else duration(value) for value in (notch.before, notch.after)
+    )
+    change = f"{notch.bound} {before} -> {after}"
+    if notch.option is None or notch.option.fleet is None:
+        return f"{change} cannot be met by any of these types"
+    fleet = notch.option.fleet
+    what = f"{fleet.replicas} x {notch.option.label}"
+    if notch.saving is None:
+        return f"{change}: {what}"
+    priced = f"{what}, {money(fleet.cost.per_hour)} $/h"
+    if abs(notch.saving) < 0.005:
+        return f"{change} changes nothing"
+    if notch.saving > 0:
+        return f"{change} saves {100.0 * notch.saving:.0f} % ({priced})"
+    return f"{change} costs {-100.0 * notch.saving:.0f} % more ({priced})"
+
+
+def _notes(plan: Planned) -> Iterator[str]:
+    notes = [*_reading(plan), *_reasoning(plan), *_batch(plan), *_left_out(plan)]
+    if notes:
+        yield "Notes:"
+    for note in notes:
+        yield f"  {note}"
+
+
+def _reading(plan: Planned) -> Iterator[str]:
+    remark = beyond_reading(plan.wanted.objective.tpot_seconds or 0.0)
+    if not remark:
+        return
+    looser = next((n for n in plan.notches if n.bound == "TPOT" and n.after > n.before), None)
+    saves = f": {notch_text(looser)}" if looser is not None and (looser.saving or 0.0) >= 0.005 else ""
+    yield f"{_sentence(remark)}{saves}."
+
+
+def _reasoning(plan: Planned) -> Iterator[str]:
+    winner = plan.winner
+    if not plan.reasoning_tokens or winner is None or winner.fleet is None:
+        return
+    at = winner.fleet.at_load
+    seconds = at.ttft_mean_seconds + plan.reasoning_tokens * at.tpot_mean_seconds
+    thought = f"{plan.reasoning_tokens:.0f} tokens of reasoning at {duration(at.tpot_mean_seconds)} each"
+    yield (
+        f"Time to the first visible token is {duration(seconds)} on average: TTFT and {thought}. The SLO's TTFT bounds "
+        "the first token of reasoning, which nobody sees."
+    )
+
+
+def _batch(plan: Planned) -> Iterator[str]:
+    if plan.wanted.patient:
+        yield (
+            "Only whole requests have a deadline, and a long one: replicas are loaded as far as their memory and time "
+            "allow, and pipeline stages count like replicas."
+        )
+
+
+def _left_out(plan: Planned) -> Iterator[str]:
+    for why, names in plan.left_out.items():
+        some = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        yield f"Left out: {len(names)} types ({some}): {why}."
+    unpriced = sorted(
+        {o.gpu.name for o in plan.options if o.meets and o.fleet is not None and o.fleet.cost.per_hour is None}
+    )
+    if unpriced and plan.winner is not None and plan.winner.gpu.price_per_hour is not None:
+        yield (
+            f"No price is known of {', '.join(unpriced)}, which meet the SLO too: not compared by cost. A GPUType of "
+            "that name may set pricePerHour."
+        )
