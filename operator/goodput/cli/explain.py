@@ -9,10 +9,9 @@ import click
 
 from goodput.cli.flags import model_name, output_option, target_options
 from goodput.cli.output import emit
-from goodput.cli.session import Target, field, list_all, namespace_of, run
+from goodput.cli.session import Target, field, get_model, namespace_of, run
 
 if TYPE_CHECKING:
-    from goodput.adapters.kube import KubeClient
     from goodput.adapters.objects import Object
 
 _ORDER = ("Ready", "SLOMet", "MetricsFresh", "Placed", "Stalled", "Reconciling", "UpdateAvailable")
@@ -26,34 +25,14 @@ _NEGATIVE = frozenset({"Stalled", "Reconciling", "UpdateAvailable"})
 @output_option
 def explain(words: tuple[str, ...], namespace: str | None, context: str | None, output: str) -> None:
     """Tell the last decision of a Model: what, why, from which numbers, and what was not done."""
-    model = read_model(Target(context, namespace), model_name(words, "explain"))
+    target = Target(context, namespace)
+    name, where = model_name(words, "explain"), namespace_of(target)
+    model = run(target, lambda api: get_model(api, where, name))
     if output != "table":
         emit(explained(model), output)
         return
     for line in told(model):
         click.echo(line)
-
-
-def read_model(target: Target, name: str) -> Object:
-    """The Model of this name.
-
-    Raises:
-        click.ClickException: there is none, or the cluster cannot be read.
-    """
-    from goodput.adapters.kinds import MODELS
-    from goodput.adapters.kube_errors import NotFound
-
-    where = namespace_of(target)
-
-    async def fetch(api: KubeClient) -> Object:
-        try:
-            return await api.get(MODELS, where, name)
-        except NotFound as error:
-            known = [item["metadata"]["name"] for item in await list_all(api, MODELS, where)]
-            there = f"there are: {', '.join(sorted(known))}" if known else "it has none; try -n NAMESPACE"
-            raise click.ClickException(f"no Model {name} in namespace {where}; {there}") from error
-
-    return run(target, fetch)
 
 
 def explained(model: Object) -> dict[str, Any]:

@@ -2,87 +2,123 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from goodput.cli.flags import files_option, output_option
+from goodput.cli.flags import POSITIVE, files_option, model_name, output_option, target_options
 from goodput.cli.output import console, emit, say, table
+from goodput.cli.session import Target, namespace_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from goodput.cli.planned import Planned
     from goodput.domain.intent import GpuType, ModelIntent
 
 MOST_ROWS = 12
-_POSITIVE = click.FloatRange(min=0.0, min_open=True, max=1e9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the command line says beside the Models; None: they say it, or nobody does."""
+
+    rate: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    reasoning_tokens: float | None = None
+    patterns: tuple[str, ...] = ()
+    mig: bool = False
+    spot: bool = False
 
 
 @click.command(
     epilog="""\b
 Examples:
   kubectl goodput plan -f chat.yaml
-  kubectl goodput plan -f chat.yaml --rate 10 --input 1200 --output 250
+  kubectl goodput plan -f chat.yaml --rate 10 --input-tokens 1200 --output-tokens 250
   kubectl goodput plan -f chat.yaml --gpu-type l40s --gpu-type 'h100*' --all
+  kubectl goodput plan -f chat.yaml --plot frontier=cost.svg --plot roofline=roof.png
+  kubectl goodput plan model llama-8b -n team
   kubectl goodput plan -f chat.yaml -o json | jq '.[0].options[] | select(.verdict == "Meets")'
 """
 )
-@files_option(required=True)
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that name none.")
-@click.option("--rate", type=_POSITIVE, help="Expected requests per second. Unset: spec.workload.")
-@click.option("--input", "input_tokens", type=_POSITIVE, help="Mean tokens of a prompt. Unset: spec.workload.")
-@click.option("--output-tokens", type=_POSITIVE, help="Mean tokens of an answer. Unset: spec.workload.")
+@click.argument("words", nargs=-1, metavar="[[model] NAME]")
+@files_option(required=False)
+@target_options
+@click.option("--rate", type=POSITIVE, help="Expected requests per second.")
+@click.option("--input-tokens", "--input", "input_tokens", type=POSITIVE, help="Mean tokens of a prompt.")
+@click.option("--output-tokens", type=POSITIVE, help="Mean tokens generated for a request, reasoning included.")
+@click.option("--reasoning-tokens", type=POSITIVE, help="Of these, mean tokens before the first visible one.")
 @click.option("--gpu-type", "patterns", multiple=True, help="GPU types to look at, such as l40s or 'h100*'.")
 @click.option("--mig", is_flag=True, help="Also slices of GPUs (MIG profiles), each at its share of the card's price.")
 @click.option("--spot", is_flag=True, help="Spot prices, where one is known.")
 @click.option("--all", "every", is_flag=True, help="Every option, those that do not fit included.")
+@click.option(
+    "--plot",
+    "plots",
+    multiple=True,
+    metavar="KIND=FILE",
+    help="frontier=FILE: cost against the SLO. roofline=FILE: the model's phases on each GPU's roof. SVG, PNG or PDF.",
+)
 @output_option
 def plan(
     *,
+    words: tuple[str, ...],
     files: tuple[TextIO, ...],
-    namespace: str,
+    namespace: str | None,
+    context: str | None,
     rate: float | None,
     input_tokens: float | None,
     output_tokens: float | None,
+    reasoning_tokens: float | None,
     patterns: tuple[str, ...],
     mig: bool,
     spot: bool,
     every: bool,
+    plots: tuple[str, ...],
     output: str,
 ) -> None:
-    """Find the cheapest fleet for the Models in files that meets their SLO, and say why it is no other.
+    """Find the cheapest fleet that meets a Model's SLO, and say why it is no other.
+
+    Of Models in files (-f), which also hold the SLOs that they name and GPUTypes that the built-in catalogue lacks or
+    prices wrongly; or of a Model of the cluster, with the demand measured there and the GPUs that are free.
 
     Three questions are asked of every option, in this order: can it run, how long does it take, what does it cost.
-    The files also hold the SLOs that the Models name, and GPUTypes that the built-in catalogue lacks or prices wrongly.
+    What is not given here is spec.workload's; what nobody says is assumed, and said so.
     """
-    from goodput.cli.documents import read_documents
-    from goodput.cli.offline import read_offline
-    from goodput.cli.planned import as_json
-    from goodput.runtime.settings import Settings
-
-    world = read_offline(read_documents(files), namespace, Settings(prometheus_url=""))
-    plans = [
-        plan_intent(
-            intent,
-            world.gpu_types,
-            patterns=patterns,
-            mig=mig,
-            spot=spot,
-            rate=rate,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-        )
-        for _, intent in world.models
-    ]
+    if bool(words) == bool(files):
+        raise click.UsageError("say what to plan: a Model of the cluster by NAME, or files with -f")
+    drawings = _drawings(plots)
+    question = Question(
+        rate=rate,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        reasoning_tokens=reasoning_tokens,
+        patterns=patterns,
+        mig=mig,
+        spot=spot,
+    )
+    notes: list[str] = []
+    if words:
+        plans = [_of_cluster(model_name(words, "plan"), Target(context, namespace), question, notes)]
+    else:
+        plans = _of_files(files, namespace or "default", question)
+    _draw(plans, drawings)
     if output != "table":
+        from goodput.cli.planned import as_json
+
         emit([as_json(each) for each in plans], output)
         return
     for index, each in enumerate(plans):
         if index:
             click.echo("")
         show(each, every)
+    say(notes)
 
 
 def show(plan: Planned, every: bool) -> None:
@@ -97,19 +133,47 @@ def show(plan: Planned, every: bool) -> None:
     say(plantext.told(plan, len(rows)))
 
 
+def _of_files(files: Sequence[TextIO], namespace: str, question: Question) -> list[Planned]:
+    from goodput.cli.documents import read_documents
+    from goodput.cli.offline import read_offline
+    from goodput.runtime.settings import Settings
+
+    world = read_offline(read_documents(files), namespace, Settings(prometheus_url=""))
+    return [plan_intent(intent, world.gpu_types, question) for _, intent in world.models]
+
+
+def _of_cluster(name: str, target: Target, question: Question, notes: list[str]) -> Planned:
+    from msgspec.structs import replace
+
+    from goodput.cli.live import measured, read_cluster
+    from goodput.cli.offline import read_offline
+    from goodput.runtime.settings import Settings
+
+    where = namespace_of(target)
+    cluster = run(target, lambda api: read_cluster(api, where, name))
+    notes += cluster.notes
+    world = read_offline(cluster.documents, where, Settings(prometheus_url=""))
+    ((_, intent),) = world.models
+    seen = measured(cluster.documents[0])
+    if seen.requests_per_second is not None and question.rate is None:
+        notes.append("Demand is what users offered over the last 10 minutes, not what may come: --rate asks for more.")
+    question = dataclass_replace(
+        question,
+        rate=question.rate or seen.requests_per_second,
+        input_tokens=question.input_tokens or seen.input_tokens,
+        output_tokens=question.output_tokens or seen.output_tokens,
+    )
+    free = cluster.supply(world.gpu_types)
+    types = [gpu for gpu in world.gpu_types if free is None or gpu.name in free]
+    # What nodes carry is no mere possibility: slices of cards too.
+    present = [gpu if free is None else replace(gpu, builtin=False) for gpu in types]
+    return plan_intent(intent, present, question, free)
+
+
 def plan_intent(
-    intent: ModelIntent,
-    types: Sequence[GpuType],
-    *,
-    patterns: Sequence[str] = (),
-    mig: bool = False,
-    spot: bool = False,
-    rate: float | None = None,
-    input_tokens: float | None = None,
-    output_tokens: float | None = None,
-    free: Mapping[str, int] | None = None,
+    intent: ModelIntent, types: Sequence[GpuType], question: Question, free: Mapping[str, int] | None = None
 ) -> Planned:
-    """Plan one Model; what is given here counts before what it says itself.
+    """Plan one Model; what `question` says counts before what the Model says.
 
     Raises:
         click.ClickException: its architecture or SLO is not known, or a pattern names no type.
@@ -126,38 +190,41 @@ def plan_intent(
     wanted = Requirements(
         arch=intent.architecture,
         objective=intent.objective,
-        lengths=Lengths(input_tokens or policy.prior_input_tokens, output_tokens or policy.prior_output_tokens),
-        rps=rate or 0.0,
+        lengths=Lengths(
+            question.input_tokens or policy.prior_input_tokens, question.output_tokens or policy.prior_output_tokens
+        ),
+        rps=question.rate or 0.0,
         tensor_parallel=intent.tensor_parallel,
         pipeline_parallel=intent.pipeline_parallel,
         min_replicas=intent.min_replicas,
     )
-    candidates, left_out = _candidates(intent, types, patterns, mig)
+    candidates, left_out = _candidates(intent, types, question)
     return planned(
         intent.key.name,
         intent.slo.name,
         wanted,
-        tuple(priced(gpu, spot=spot) for gpu in candidates),
+        tuple(priced(gpu, spot=question.spot) for gpu in candidates),
         left_out=left_out,
         free=free,
-        lengths_assumed=input_tokens is None or output_tokens is None,
+        reasoning_tokens=question.reasoning_tokens or 0.0,
+        lengths_assumed=question.input_tokens is None or question.output_tokens is None,
     )
 
 
 def _candidates(
-    intent: ModelIntent, types: Sequence[GpuType], patterns: Sequence[str], mig: bool
+    intent: ModelIntent, types: Sequence[GpuType], question: Question
 ) -> tuple[tuple[GpuType, ...], dict[str, tuple[str, ...]]]:
     from goodput.perfmodel.options import allowed
 
-    for pattern in patterns:
+    for pattern in question.patterns:
         if not any(fnmatchcase(gpu.name, pattern) for gpu in types):
             known = ", ".join(gpu.name for gpu in types if not gpu.slice_of)
             raise click.ClickException(f"--gpu-type: no type is named {pattern}; there are {known}")
-    matching = [gpu.name for gpu in types if any(fnmatchcase(gpu.name, pattern) for pattern in patterns)]
+    matching = [gpu.name for gpu in types if any(fnmatchcase(gpu.name, pattern) for pattern in question.patterns)]
     named = [name for name in matching if not intent.gpu_types or name in intent.gpu_types] or intent.gpu_types
     candidates, foreign = allowed(types, named)
     left_out: dict[str, tuple[str, ...]] = {}
-    if not named and not mig:
+    if not named and not question.mig:
         left_out["MIG profiles, which need cards that are cut so: --mig looks at them too"] = tuple(
             gpu.name for gpu in candidates if gpu.slice_of and gpu.builtin
         )
@@ -165,3 +232,24 @@ def _candidates(
     if foreign:
         left_out["the default engine image does not run there; bring one and name the type in spec.gpuTypes"] = foreign
     return candidates, {why: names for why, names in left_out.items() if names}
+
+
+def _drawings(plots: Sequence[str]) -> list[tuple[str, Path]]:
+    if not plots:
+        return []
+    from goodput.cli.plots import parse, pyplot
+
+    drawings = [parse(text) for text in plots]
+    pyplot()  # says at once what is missing
+    return drawings
+
+
+def _draw(plans: Sequence[Planned], drawings: Sequence[tuple[str, Path]]) -> None:
+    if not drawings:
+        return
+    if len(plans) > 1:
+        raise click.UsageError("--plot draws one Model: give a file with one")
+    from goodput.cli.plots import draw
+
+    for kind, path in drawings:
+        draw(plans[0], kind, path)

@@ -83,6 +83,23 @@ async def list_all(api: KubeClient, resource: Resource, namespace: str | None) -
     return found
 
 
+async def get_model(api: KubeClient, namespace: str, name: str) -> Object:
+    """The Model of this name.
+
+    Raises:
+        click.ClickException: there is none; names those that there are.
+    """
+    from goodput.adapters.kinds import MODELS
+    from goodput.adapters.kube_errors import NotFound
+
+    try:
+        return await api.get(MODELS, namespace, name)
+    except NotFound as error:
+        known = [item["metadata"]["name"] for item in await list_all(api, MODELS, namespace)]
+        there = f"there are: {', '.join(sorted(known))}" if known else "it has none; try -n NAMESPACE"
+        raise click.ClickException(f"no Model {name} in namespace {namespace}; {there}") from error
+
+
 def field(item: Any, *path: str, default: Any = None) -> Any:
     """A value deep in a decoded object, or the default."""
     for part in path:
