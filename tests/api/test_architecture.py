@@ -37,7 +37,7 @@ _EFFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("tie_word_embeddings", True, _DENSE),
     ("torch_dtype", "float32", _DENSE),
     ("dtype", "float32", _DENSE),
-    ("sliding_window", 128, {**_DENSE, "layer_types": _KINDS}),
+    ("sliding_window", 128, {**_DENSE, "model_type": "mistral"}),
     ("use_sliding_window", False, {**_DENSE, "layer_types": _KINDS, "sliding_window": 128}),
     ("sliding_window_pattern", 4, {**_DENSE, "sliding_window": 128}),
     ("attention_chunk_size", 128, {**_DENSE, "no_rope_layer_interval": 4}),

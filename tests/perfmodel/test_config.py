@@ -63,15 +63,49 @@ def test_a_wrong_field_is_named(change, field):
     assert caught.value.reason is ConditionReason.ARCHITECTURE_INVALID
 
 
-@pytest.mark.parametrize(("method", "size"), [("fp8", 1.0), ("awq", 0.56), ("mxfp4", 0.54)])
-def test_quantised_weights_are_smaller(method, size):
-    """The stored bytes of a weight follow the quantisation method, scales included."""
-    found = architecture_from_config("mine", {**LLAMA, "quantization_config": {"quant_method": method}})
-    assert found.weight_bytes_per_parameter == size
+@pytest.mark.parametrize(
+    ("config", "precision", "size"),
+    [
+        ({"quant_method": "fp8"}, "fp8", 1.0),
+        ({"quant_method": "fbgemm_fp8"}, "fp8", 1.0),
+        ({"quant_method": "awq"}, "int4", 0.5 + 2.5 / 128),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, "int4", 0.5 + 2.5 / 64),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "int8", 1.0),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 1.0),
+        ({"quant_method": "mxfp4"}, "mxfp4", 0.53125),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", 1.0),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 0.5625),
+    ],
+)
+def test_quantised_weights_are_smaller_and_embeddings_are_not(config, precision, size):
+    """The stored bytes of a weight follow the quantisation, scales included; embedding and head stay in bf16."""
+    plain = architecture_from_config("mine", LLAMA)
+    found = architecture_from_config("mine", {**LLAMA, "quantization_config": config})
+    ends = 2 * 128256 * 4096
+    assert found.precision == precision
+    assert found.weight_bytes == pytest.approx(ends * 2.0 + (plain.parameters - ends) * size)
 
 
-def test_windowed_layers_are_padded_to_whole_groups_as_the_engine_does():
-    """Gemma 3 27B: 10 full layers, 52 windowed ones that the engine counts as 6 groups of 10."""
+@pytest.mark.parametrize(
+    ("weights", "precision", "size"),
+    [
+        ({"num_bits": 8, "type": "float"}, "fp8", 1.0),
+        ({"num_bits": 8, "type": "int"}, "int8", 1.0),
+        ({"num_bits": 4, "type": "int", "group_size": 128, "symmetric": True}, "int4", 0.5 + 2 / 128),
+        ({"num_bits": 4, "type": "int", "group_size": 128, "symmetric": False}, "int4", 0.5 + 2.5 / 128),
+        ({"num_bits": 4, "type": "float", "group_size": 16}, "nvfp4", 0.5625),
+        ({"num_bits": 4, "type": "float", "group_size": 32}, "mxfp4", 0.53125),
+    ],
+)
+def test_compressed_tensors_say_their_format_in_their_groups(weights, precision, size):
+    """fp8, w8a8, w4a16 and fp4 checkpoints name one method, and differ in their weights."""
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}}
+    found = architecture_from_config("mine", {**LLAMA, "quantization_config": config})
+    assert (found.precision, found.quantised_bytes) == (precision, size)
+
+
+def test_layers_with_a_window_are_told_from_those_without():
+    """Gemma 3 27B: one layer in six has full attention, 52 of 62 see 1,024 tokens."""
     gemma = {
         "model_type": "gemma3_text",
         "hidden_size": 5376,
@@ -87,8 +121,8 @@ def test_windowed_layers_are_padded_to_whole_groups_as_the_engine_does():
         "sliding_window_pattern": 6,
     }
     found = architecture_from_config("gemma", gemma)
-    assert found.kv_bytes_per_token == 10 * 8192
-    assert found.kv_window_bytes_per_token == 60 * 8192
+    assert found.kv_bytes_per_token == 10 * 16 * 256 * 2
+    assert found.kv_window_bytes_per_token == 52 * 16 * 256 * 2
     assert found.kv_window_tokens == 1024
 
 

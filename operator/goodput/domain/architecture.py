@@ -29,15 +29,30 @@ class KvLayers(Value, frozen=True, kw_only=True):
     window_tokens: int = 0
     # Bytes of a token in one layer, or of the state of a sequence, where the KV precision does not change them.
     fixed_bytes: float = 0.0
-    latent: bool = False  # one vector of K that is V too (MLA)
-    # FLOP of one new token for one token that it attends to, in one layer: QK^T and PV of all query heads.
+    latent: bool = False  # one vector of K that is V too (MLA), or the keys of an indexer: whole on every tensor rank
+    # FLOP of one new token for one token that it attends to, in one layer: QK^T and PV of all query heads. Of a state:
+    # of one new token, whatever came before.
     attention_flops: float = 0.0
+    # Layers that attend to the KV that these keep, and keep none of their own (cross-layer sharing).
+    sharing_layers: int = 0
+    # Tokens that a token attends to at most, though all are kept (sparse index attention); 0: all of them.
+    attended_tokens: int = 0
+
+    @property
+    def reading_layers(self) -> int:
+        """Layers that attend to this KV: those that keep it, and those that share it."""
+        return self.layers + self.sharing_layers
 
     def bytes_per_token(self, element_bytes: float = _BF16_BYTES) -> float:
         """Bytes of one token in all these layers, not divided over ranks; of a state: 0."""
         if self.kind is LayerKind.STATE:
             return 0.0
         return self.layers * (self.heads * self.elements_per_head * element_bytes + self.fixed_bytes)
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the state of one sequence in all these layers, not divided over ranks; of KV: 0."""
+        return self.layers * self.fixed_bytes if self.kind is LayerKind.STATE else 0.0
 
 
 class Architecture(Value, frozen=True, kw_only=True):
@@ -57,6 +72,12 @@ class Architecture(Value, frozen=True, kw_only=True):
     attention_parameters: float  # projections of all layers, linear attention and state-space layers included
     dense_parameters: float  # feed-forward of every token: dense layers, shared experts, routers
     expert_parameters: float = 0.0  # all experts of all layers
+    # Of those of attention: K and V projections, which shard by whole KV heads and repeat beyond their number.
+    kv_projection_parameters: float = 0.0
+    # What every tensor rank holds whole: of attention, latent down-projections and indexers; of dense feed-forward,
+    # routers and projections to the width of latent experts.
+    replicated_attention_parameters: float = 0.0
+    replicated_dense_parameters: float = 0.0
     # Experts of one sparse layer, how many of them a token visits, and the layers that have some (0: dense).
     experts: int = 0
     experts_per_token: int = 0
@@ -69,6 +90,10 @@ class Architecture(Value, frozen=True, kw_only=True):
     plain_bytes: float = _BF16_BYTES
     # Whether experts alone are quantised (gpt-oss), or attention and feed-forward too. Embedding and head never are.
     experts_only: bool = False
+    # Bytes of a parameter of attention, and of dense feed-forward, where the checkpoint stores them otherwise than
+    # experts; None: `quantised_bytes`, or `plain_bytes` if `experts_only`.
+    attention_bytes: float | None = None
+    dense_bytes: float | None = None
     # Layers of a multi-token-prediction head that the checkpoint brings.
     mtp_layers: int = 0
 
@@ -95,9 +120,26 @@ class Architecture(Value, frozen=True, kw_only=True):
     @property
     def weight_bytes(self) -> float:
         """Bytes of all weights as stored."""
-        layers = self.attention_parameters + self.dense_parameters
-        plain = self.embedding_parameters + self.head_parameters + (layers if self.experts_only else 0.0)
-        return plain * self.plain_bytes + (self.parameters - plain) * self.quantised_bytes
+        return (
+            (self.embedding_parameters + self.head_parameters) * self.plain_bytes
+            + self.attention_parameters * self.stored_attention_bytes
+            + self.dense_parameters * self.stored_dense_bytes
+            + self.expert_parameters * self.quantised_bytes
+        )
+
+    @property
+    def stored_attention_bytes(self) -> float:
+        """Bytes of one parameter of attention as stored."""
+        if self.attention_bytes is not None:
+            return self.attention_bytes
+        return self.plain_bytes if self.experts_only else self.quantised_bytes
+
+    @property
+    def stored_dense_bytes(self) -> float:
+        """Bytes of one parameter of dense feed-forward as stored."""
+        if self.dense_bytes is not None:
+            return self.dense_bytes
+        return self.plain_bytes if self.experts_only else self.quantised_bytes
 
     @property
     def weight_bytes_per_parameter(self) -> float:
@@ -111,13 +153,25 @@ class Architecture(Value, frozen=True, kw_only=True):
 
     @property
     def attention_flops_per_token_per_context_token(self) -> float:
-        """FLOP of attention of one new token for one context token, in the layers that see every token."""
-        return sum(group.layers * group.attention_flops for group in self.kv_layers if group.kind is LayerKind.FULL)
+        """FLOP of attention of one new token for one context token, in the layers that see every token.
+
+        Layers with sparse index attention count by their indexer, which does see every token.
+        """
+        return sum(
+            group.reading_layers * group.attention_flops
+            for group in self.kv_layers
+            if group.kind is LayerKind.FULL and not group.attended_tokens
+        )
 
     @property
     def kv_window_bytes_per_token(self) -> float:
         """KV bytes of one token in the windowed layers, bf16."""
         return sum(group.bytes_per_token() for group in self.kv_layers if group.window_tokens)
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the states of one sequence (Mamba, gated delta net), not divided over ranks."""
+        return sum(group.state_bytes for group in self.kv_layers)
 
     @property
     def kv_window_tokens(self) -> int:

@@ -1,26 +1,39 @@
 """GPU memory of one replica: weights, activations and CUDA graphs, and what is left for the KV cache.
 
-The rules are those of the engine's own planner (0.33): `requested = total * gpu_memory_utilization`, the KV pool is
-what is left of it, KV heads are sharded over tensor ranks up to their number and replicated beyond it.
+The rules are those of the engine's own planner (0.33): `requested = total * gpu_memory_utilization`, and the KV pool is
+what weights, activations, graphs and the context leave of it, on the rank that has least.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
+from goodput.perfmodel.kvcache import BLOCK_TOKENS, LATENT_BLOCK_TOKENS, KvPlan, KvSettings, plan_kv
+from goodput.perfmodel.precision import WEIGHT_FORMATS, check_kv
+from goodput.perfmodel.weights import Parallel, RankWeights, expert_rank_share, rank_weights
 
 GPU_MEMORY_UTILIZATION = 0.92  # the engine's default
-BLOCK_TOKENS = 16
 _GIB = 1024.0**3
-# CUDA context, NCCL buffers and allocator slack of one rank.
-_RESERVED_BYTES = 0.6 * _GIB
+# CUDA context and allocator slack of one rank; with more than one, buffers of collectives too.
+_CONTEXT_BYTES = 0.6 * _GIB
+_COLLECTIVE_BYTES = 0.4 * _GIB
 _GRAPH_BYTES_PER_LAYER = 12.0e6
-# Live activations of a profiling run, in copies of (batched tokens x hidden size).
-_ACTIVATION_COPIES = 14.0
+# Live tensors as wide as the residual stream at the peak of a profiling run (residual, norm, Q/K/V and output).
+_RESIDUAL_COPIES = 6.0
+# Gate and up projections, and their product.
+_FEED_FORWARD_COPIES = 3.0
+_ACTIVATION_BYTES = 2.0
+# Logits in float32, and one copy for sampling.
+_LOGIT_BYTES = 8.0
+_PROFILED_SEQUENCES = 256  # of the sampler's profiling run, at most
 # A replica must hold a request of at least this length (or the model's own limit, if lower).
 LEAST_MODEL_LEN = 4096
+# Larger replicas are not suggested.
+_SUGGESTED_RANKS = 64
 
 
 class KvPool(Value, frozen=True, kw_only=True):
@@ -31,14 +44,36 @@ class KvPool(Value, frozen=True, kw_only=True):
     graph_bytes: float
     pool_bytes: float
     bytes_per_token: float  # on one rank, layers with full attention
-    window_bytes: float  # on one rank, fixed cost of a long sequence in windowed layers
+    window_bytes: float  # on one rank, fixed cost of a long sequence: windows, chunks and states
     tokens: int  # of full attention, were one long sequence to hold them all
     max_model_len: int  # longest request that fits, at most the model's own
+    max_concurrency: float  # requests of `max_model_len` at once, as the engine reports it
+    blocks: int  # of the pool, one of which the engine keeps for itself
+    weights: RankWeights
+    plan: KvPlan
+    data_parallel: int = 1  # pools of the replica, each with sequences of its own
 
-    def sequences(self, context_tokens: float, window_share: float = 1.0) -> float:
-        """How many sequences of `context_tokens` fit at once; `window_share` of the windows is filled."""
-        cost = context_tokens * self.bytes_per_token + self.window_bytes * window_share
-        return self.pool_bytes / cost if cost > 0 else float("inf")
+    def sequences(self, context_tokens: float) -> float:
+        """How many sequences of `context_tokens` the replica decodes at once; infinite where they keep nothing."""
+        held = self.plan.held_blocks(context_tokens)
+        return self.data_parallel * max(0, self.blocks - 1) / held if held > 0 else float("inf")
+
+
+class _Unfit(Value, frozen=True, kw_only=True):
+    part: str
+    message: str
+
+
+class _Request(Value, frozen=True, kw_only=True):
+    parallel: Parallel
+    kv_dtype: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    utilisation: float
+    extra_weight_bytes: float
+    speculative_tokens: int
+    prefix_caching: bool
+    max_model_len: int | None
 
 
 def engine_defaults(gpu: GpuType) -> tuple[int, int]:
@@ -58,68 +93,193 @@ def kv_rank_share(arch: Architecture, tensor_parallel: int) -> float:
 
 def weight_bytes(arch: Architecture) -> float:
     """Bytes of all weights, as stored."""
-    return arch.parameters * arch.weight_bytes_per_parameter
+    return arch.weight_bytes
 
 
-def fit(arch: Architecture, gpu: GpuType, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> KvPool:
-    """Memory of a replica of `arch` on TP x PP of `gpu`.
+def fit(
+    arch: Architecture,
+    gpu: GpuType,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    *,
+    parallel: Parallel | None = None,
+    kv_dtype: str = "auto",
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    utilisation: float = GPU_MEMORY_UTILIZATION,
+    extra_weight_bytes: float = 0.0,
+    speculative_tokens: int = 0,
+    prefix_caching: bool = True,
+    max_model_len: int | None = None,
+) -> KvPool:
+    """Memory of a replica of `arch` on TP x PP (x DP) of `gpu`; the result is remembered.
 
-    Raises `ModelDoesNotFit`; its `part` is `weights`, `activations` or `kv-cache` (for one request).
+    `parallel` replaces the two degrees. Unset limits are the engine's own. `extra_weight_bytes` are those of a draft
+    model on each rank, `speculative_tokens` its tokens a step. With `max_model_len` that length must fit; else the
+    longest that does is found, at least 4,096 tokens.
+    Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations` or `kv-cache` (for one request), and
+    `InvalidObject` for a KV dtype that is not known or that the GPU lacks.
     """
-    ranks = tensor_parallel * pipeline_parallel
     sequences, batched_tokens = engine_defaults(gpu)
-    requested = gpu.memory_bytes * GPU_MEMORY_UTILIZATION
-    weights = weight_bytes(arch) / ranks
-    shape = f"{arch.name} on {ranks} x {gpu.name} (TP {tensor_parallel}, PP {pipeline_parallel})"
-    if weights > requested:
-        raise ModelDoesNotFit(
-            "weights", f"{shape}: weights need {_gib(weights)} of the {_gib(requested)} that one GPU may use"
+    found = _fit(
+        arch,
+        gpu,
+        _Request(
+            parallel=parallel or Parallel(tensor=tensor_parallel, pipeline=pipeline_parallel),
+            kv_dtype=kv_dtype,
+            max_num_seqs=max_num_seqs or sequences,
+            max_num_batched_tokens=max_num_batched_tokens or batched_tokens,
+            utilisation=utilisation,
+            extra_weight_bytes=extra_weight_bytes,
+            speculative_tokens=speculative_tokens,
+            prefix_caching=prefix_caching,
+            max_model_len=max_model_len,
+        ),
+    )
+    if isinstance(found, _Unfit):
+        raise ModelDoesNotFit(found.part, found.message + _what_helps(arch, gpu, found.part))
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit:
+    check_kv(request.kv_dtype, gpu)
+    parallel = request.parallel
+    requested = gpu.memory_bytes * request.utilisation
+    weights = rank_weights(arch, parallel)
+    stored = weights.total + request.extra_weight_bytes
+    shape = f"{arch.name} on {parallel.gpus} x {gpu.name} (TP {parallel.tensor}, PP {parallel.pipeline}"
+    shape += f", DP {parallel.data})" if parallel.data > 1 else ")"
+    if stored > requested:
+        return _Unfit(
+            part="weights",
+            message=f"{shape}: weights need {_gib(stored)} of the {_gib(requested)} that one GPU may use",
         )
-    activations = _RESERVED_BYTES + _ACTIVATION_COPIES * 2.0 * batched_tokens * arch.hidden_size
-    activations += 4.0 * min(sequences, 256) * arch.vocabulary / tensor_parallel
-    graphs = _GRAPH_BYTES_PER_LAYER * arch.layers / pipeline_parallel
-    pool = requested - weights - activations - graphs
+    activations = activation_bytes(
+        arch, parallel, max_num_seqs=request.max_num_seqs, max_num_batched_tokens=request.max_num_batched_tokens
+    )
+    graphs = _GRAPH_BYTES_PER_LAYER * arch.layers / parallel.pipeline
+    pool = requested - stored - activations - graphs
     if pool <= 0:
-        raise ModelDoesNotFit(
-            "activations",
-            f"{shape}: after weights ({_gib(weights)}), activations and graphs need {_gib(activations + graphs)}"
-            f" of the {_gib(requested - weights)} left",
+        return _Unfit(
+            part="activations",
+            message=f"{shape}: after weights ({_gib(stored)}), activations and graphs need "
+            f"{_gib(activations + graphs)} of the {_gib(requested - stored)} left",
         )
-    share = kv_rank_share(arch, tensor_parallel) / pipeline_parallel
-    per_token = arch.kv_bytes_per_token * share
-    window = arch.kv_window_bytes_per_token * arch.kv_window_tokens * share
-    longest = _longest(arch, pool, per_token, arch.kv_window_bytes_per_token * share)
-    if longest < min(LEAST_MODEL_LEN, arch.max_model_len):
-        raise ModelDoesNotFit(
-            "kv-cache",
-            f"{shape}: {_gib(pool)} is left for the KV cache, which holds a request of {longest} tokens,"
-            f" not of {min(LEAST_MODEL_LEN, arch.max_model_len)}",
+    plan = plan_kv(arch, _settings(arch, request))
+    limit = request.max_model_len or arch.max_model_len
+    longest = plan.longest(pool, limit)
+    least = request.max_model_len or min(LEAST_MODEL_LEN, arch.max_model_len)
+    if longest < least:
+        return _Unfit(
+            part="kv-cache",
+            message=f"{shape}: {_gib(pool)} is left for the KV cache, which holds a request of {longest} tokens,"
+            f" not of {least}",
         )
+    if longest < limit:
+        longest = longest // BLOCK_TOKENS * BLOCK_TOKENS
+    per_token, fixed = _costs(plan)
     return KvPool(
-        weight_bytes=weights,
+        weight_bytes=stored,
         activation_bytes=activations,
         graph_bytes=graphs,
         pool_bytes=pool,
         bytes_per_token=per_token,
-        window_bytes=window,
-        tokens=_longest_unbounded(pool, per_token, window),
-        max_model_len=min(arch.max_model_len, longest),
+        window_bytes=fixed,
+        tokens=int(max(0.0, pool - fixed) / per_token) // BLOCK_TOKENS * BLOCK_TOKENS if per_token > 0 else 0,
+        max_model_len=longest,
+        max_concurrency=parallel.data * plan.max_concurrency(pool, longest),
+        blocks=plan.blocks(pool),
+        weights=weights,
+        plan=plan,
+        data_parallel=parallel.data,
     )
 
 
-def _longest(arch: Architecture, pool: float, per_token: float, window_per_token: float) -> int:
-    """Longest request that the pool holds, in whole blocks."""
-    short = pool / (per_token + window_per_token)
-    if arch.kv_window_tokens and short > arch.kv_window_tokens:
-        rest = pool - window_per_token * arch.kv_window_tokens
-        short = rest / per_token if per_token > 0 else float(arch.max_model_len)
-    return int(min(short, 1e9)) // BLOCK_TOKENS * BLOCK_TOKENS
+def activation_bytes(
+    arch: Architecture, parallel: Parallel, *, max_num_seqs: int, max_num_batched_tokens: int
+) -> float:
+    """Context, collectives and the peak of live activations of one rank in the engine's profiling run, in bytes."""
+    hidden, tensor = float(arch.hidden_size), parallel.tensor
+    dense_layers = arch.layers - arch.sparse_layers or arch.layers
+    dense_width = (arch.dense_parameters - arch.replicated_dense_parameters) / (3.0 * hidden * dense_layers)
+    wide = _FEED_FORWARD_COPIES * min(dense_width, 8.0 * hidden) / tensor
+    if arch.experts:
+        # Each token is copied for every expert it visits; the ranks of an expert group hold their share of the copies.
+        width = arch.expert_parameters / (3.0 * hidden * arch.sparse_layers * arch.experts)
+        visits = arch.experts_per_token * max(1.0 / parallel.tensor, expert_rank_share(arch, parallel))
+        wide = max(wide, arch.experts_per_token * hidden + visits * _FEED_FORWARD_COPIES * width)
+    live = max_num_batched_tokens * _ACTIVATION_BYTES * (_RESIDUAL_COPIES * hidden + wide)
+    logits = _LOGIT_BYTES * min(max_num_seqs, _PROFILED_SEQUENCES) * arch.vocabulary / tensor
+    return _CONTEXT_BYTES + (_COLLECTIVE_BYTES if parallel.gpus > 1 else 0.0) + live + logits
 
 
-def _longest_unbounded(pool: float, per_token: float, window: float) -> int:
-    if per_token <= 0:
-        return 0
-    return int(max(0.0, pool - window) / per_token) // BLOCK_TOKENS * BLOCK_TOKENS
+def _settings(arch: Architecture, request: _Request) -> KvSettings:
+    parallel = request.parallel
+    return KvSettings(
+        tensor_parallel=parallel.tensor,
+        pipeline_parallel=parallel.pipeline,
+        context_parallel=parallel.context,
+        kv_dtype=request.kv_dtype,
+        block_tokens=LATENT_BLOCK_TOKENS if any(group.latent for group in arch.kv_layers) else BLOCK_TOKENS,
+        max_num_batched_tokens=request.max_num_batched_tokens,
+        # One batch is scheduled ahead (asynchronous scheduling is the engine's default).
+        max_concurrent_batches=parallel.pipeline + 1,
+        prefix_caching=request.prefix_caching,
+        speculative_tokens=request.speculative_tokens,
+    )
+
+
+def _costs(plan: KvPlan) -> tuple[float, float]:
+    """Bytes of one rank's pool for each token of full attention, and for what a long sequence holds besides."""
+    far = 1 << 40
+    per_token = plan.block_bytes * (plan.held_blocks(2.0 * far) - plan.held_blocks(float(far))) / far
+    return per_token, plan.block_bytes * (plan.held_blocks(0.0) + _windows(plan))
+
+
+def _windows(plan: KvPlan) -> float:
+    return sum(group.held(1e12) - group.held(0.0) for group in plan.groups if group.window_tokens)
+
+
+def _what_helps(arch: Architecture, gpu: GpuType, part: str) -> str:
+    """The smallest number of these GPUs on which it fits, and the precision that would fit on one."""
+    helps = []
+    ranks = _enough_ranks(arch, gpu)
+    if ranks:
+        helps.append(f"TP {ranks} would fit")
+    if part == "weights" and arch.precision == "bf16":
+        narrower = [
+            form.name
+            for form in WEIGHT_FORMATS.values()
+            if form.name in ("fp8", "int4")
+            and arch.parameters * form.bytes_per_parameter < 0.9 * gpu.memory_bytes * GPU_MEMORY_UTILIZATION
+        ]
+        if narrower:
+            helps.append(f"a checkpoint in {' or '.join(narrower)} would fit on one GPU")
+    return f"; {'; '.join(helps)}" if helps else "; no number of these GPUs up to 64 holds it"
+
+
+@lru_cache(maxsize=4096)
+def _enough_ranks(arch: Architecture, gpu: GpuType) -> int:
+    """Smallest tensor parallelism (a power of two) that fits at the engine's defaults; 0: none up to 64."""
+    ranks = 2
+    while ranks <= _SUGGESTED_RANKS and arch.attention_heads % ranks == 0:
+        sequences, batched_tokens = engine_defaults(gpu)
+        request = _Request(
+            parallel=Parallel(tensor=ranks),
+            kv_dtype="auto",
+            max_num_seqs=sequences,
+            max_num_batched_tokens=batched_tokens,
+            utilisation=GPU_MEMORY_UTILIZATION,
+            extra_weight_bytes=0.0,
+            speculative_tokens=0,
+            prefix_caching=True,
+            max_model_len=None,
+        )
+        if isinstance(_fit(arch, gpu, request), KvPool):
+            return ranks
+        ranks *= 2
+    return 0
 
 
 def _gib(value: float) -> str:

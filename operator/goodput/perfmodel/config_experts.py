@@ -1,0 +1,93 @@
+"""Feed-forward layers: dense ones, experts, and what every token visits beside them."""
+
+from __future__ import annotations
+
+from goodput.domain.values import Value
+from goodput.perfmodel.config_fields import Fields
+from goodput.perfmodel.config_layers import Feed, Layer
+
+# Families (and activations) without a gate: two matrices, not three.
+_UNGATED = frozenset(
+    {"opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "falcon", "bloom", "phi", "mpt", "starcoder2", "nemotron"}
+)
+_UNGATED_ACTIVATIONS = frozenset({"relu2"})
+# Families that leave out the width where it is four times the residual stream.
+_FOURFOLD = frozenset({"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt", "RefinedWeb"})
+
+
+class FeedForward(Value, frozen=True, kw_only=True):
+    """Parameters of all feed-forward layers."""
+
+    dense: float  # of every token: dense layers, shared experts, routers, projections to a latent width
+    experts_total: float
+    experts: int  # of one sparse layer
+    experts_per_token: int
+    sparse_layers: int
+    replicated: float  # of `dense`, whole on every tensor rank: routers, projections to a latent width
+
+
+def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> FeedForward:
+    """All feed-forward layers. Raises `InvalidObject` that names the field."""
+    family = fields.text("model_type")
+    activation = fields.values.get("mlp_hidden_act") or fields.values.get("hidden_act")
+    # A family says it where it is known; Nemotron-H says it by its activation.
+    ungated = family in _UNGATED or activation in _UNGATED_ACTIVATIONS or family == "nemotron_h"
+    matrices = 2 if ungated else 3
+    sparse = sum(1 for layer in layers if layer.feed in (Feed.SPARSE, Feed.BOTH))
+    dense = sum(
+        matrices * hidden * (layer.width or _dense_width(fields, index, hidden, sparse > 0))
+        for index, layer in enumerate(layers)
+        if layer.feed in (Feed.DENSE, Feed.BOTH)
+    )
+    dense += sum(hidden * hidden for layer in layers if layer.feed is Feed.LINEAR)
+    experts = fields.count("n_routed_experts")
+    if not sparse:
+        return FeedForward(
+            dense=float(dense), experts_total=0.0, experts=0, experts_per_token=0, sparse_layers=0, replicated=0.0
+        )
+    if experts <= 1:
+        raise fields.invalid("n_routed_experts", "is missing: some layers have experts")
+    visited = fields.integer("num_experts_per_tok")
+    if visited > experts:
+        raise fields.invalid("num_experts_per_tok", f"is {visited}, more than the {experts} experts there are")
+    width = fields.count("moe_intermediate_size") or fields.count("intermediate_size")
+    if not width:
+        raise fields.invalid("moe_intermediate_size", "is missing: give it as in the model's config.json")
+    latent = fields.count("moe_latent_size")
+    through = hidden * experts + (2 * hidden * latent if latent else 0)
+    common = matrices * hidden * _shared_width(fields, family, width) + through
+    one = matrices * (latent or hidden) * width
+    return FeedForward(
+        dense=float(dense + sparse * common),
+        experts_total=float(sparse * experts * one),
+        experts=experts,
+        experts_per_token=visited,
+        sparse_layers=sparse,
+        replicated=float(sparse * through),
+    )
+
+
+def _dense_width(fields: Fields, index: int, hidden: int, some_sparse: bool) -> int:
+    widths = fields.counts("intermediate_size")
+    if widths:  # one for each layer (Gemma 3n)
+        if index >= len(widths) or not widths[index]:
+            raise fields.invalid("intermediate_size", f"has no width for layer {index}")
+        return widths[index]
+    names = ("intermediate_size_mlp", "dense_intermediate_size", "intermediate_size")
+    for name in names:
+        if fields.count(name):
+            return fields.integer(name)
+    if fields.text("model_type") in _FOURFOLD:
+        return 4 * hidden
+    if some_sparse and fields.count("moe_intermediate_size"):
+        return fields.integer("moe_intermediate_size")
+    return fields.integer("intermediate_size")
+
+
+def _shared_width(fields: Fields, family: str, width: int) -> int:
+    """Width of all shared experts of a layer together."""
+    own = fields.count("shared_expert_intermediate_size")
+    if own:
+        return own * (fields.count("n_shared_experts") or 1)
+    # Llama 4 has one shared expert that its config does not name.
+    return width * (fields.count("n_shared_experts") or int(family in ("llama4", "llama4_text")))
