@@ -150,7 +150,7 @@ class FleetLoop:
                 await self._read(intents, now)
             with self._step("4 observe"):
                 now = self.clock()
-                snapshot = self.observer.snapshot(intents, types, self.observer.supply(types), self._reading, now)
+                snapshot = self.observer.snapshot(intents, types, self.observer.supply(), self._reading, now)
                 memory = self.memories.load(intents, now)
             with self._step("5 decide"):
                 plan, broken = self._decide(snapshot, memory, now)

@@ -11,10 +11,11 @@ from goodput.adapters.records import DeploymentRecord, OwnPod
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.api import Model
 from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
-from goodput.domain.intent import GpuType, ModelIntent, Problem, RoutingMode
+from goodput.domain.intent import Carrier, GpuType, ModelIntent, Problem, RoutingMode
 from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
 from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.resources import names
+from goodput.runtime.carriers import Carried, carried
 from goodput.runtime.entries import Entry
 from goodput.runtime.intents import Surroundings, intent_of
 from goodput.runtime.settings import Settings
@@ -58,6 +59,8 @@ class Observer:
     _views: dict[Key, tuple[OwnPod, bool, PodView]] = field(default_factory=dict)
     _pods: dict[Key, _Pods] = field(default_factory=dict)
     _scalers: dict[Key, str] = field(default_factory=dict)
+    _carried: Carried = field(default_factory=lambda: carried((), ()))
+    _carried_from: tuple[object, ...] = ()
 
     def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
         """Every Model that was ever valid."""
@@ -92,10 +95,22 @@ class Observer:
         return found
 
     def gpu_types(self) -> tuple[GpuType, ...]:
-        """Built-in types, those of GPUType objects, and deleted ones on which something still runs."""
+        """Built-in types, those of GPUType objects, and deleted ones on which something still runs.
+
+        Each with the labels by which this cluster's nodes carry it, and the price that counts there.
+        """
         kept = self.world.gpu_types
         gone = [entry for key in kept.deleted_keys() if (entry := kept.get(key)) is not None]
-        return gpu_types_of(built_in_gpu_types(), [*kept.entries(), *gone])
+        entries = [*kept.entries(), *gone]
+        read_from = (
+            self.cluster.nodes_version,
+            *[(entry.key, entry.uid, entry.version, entry.deleted) for entry in entries],
+        )
+        if read_from != self._carried_from:
+            types = gpu_types_of(built_in_gpu_types(), entries)
+            self._carried = carried(types, self.cluster.nodes.values())
+            self._carried_from = read_from
+        return self._carried.types
 
     def forget_unused(self) -> None:
         """Drop deleted SLOs that no Model names, and deleted GPUTypes on which nothing runs.
@@ -122,9 +137,10 @@ class Observer:
             if isinstance(record, DeploymentRecord):
                 yield record
 
-    def supply(self, types: tuple[GpuType, ...]) -> tuple[GpuSupply, ...]:
-        nodes = list(self.cluster.nodes.values())
-        return supply_of(types, nodes, {node.name: self.world.used_on(node.name) for node in nodes})
+    def supply(self) -> tuple[GpuSupply, ...]:
+        """GPUs of each type, after `gpu_types` has looked at nodes."""
+        nodes = {node.name for those in self._carried.nodes.values() for node in those}
+        return supply_of(self._carried, {name: self.world.used_on(name) for name in nodes})
 
     def wanted(self, intents: Mapping[Key, ModelIntent], now: float) -> list[Wanted]:
         """What to ask Prometheus for."""
@@ -169,7 +185,13 @@ class Observer:
         for key in self._pods.keys() - intents.keys():
             del self._pods[key]
         error = "Prometheus was not asked yet" if reading is None else reading.error
-        return Snapshot(models=models, gpu_types=types, supply=supply, telemetry_error=error)
+        return Snapshot(
+            models=models,
+            gpu_types=types,
+            supply=supply,
+            strangers=self._carried.strangers,
+            telemetry_error=error,
+        )
 
     def _view(self, intent: ModelIntent, reading: Reading | None, now: float) -> ModelView:
         key = intent.key
@@ -216,6 +238,7 @@ class Observer:
             gpu_type=placement.gpu_type if placement else "",
             tensor_parallel=placement.tensor_parallel if placement else 1,
             pipeline_parallel=placement.pipeline_parallel if placement else 1,
+            carrier=Carrier(placement.resource_name, placement.node_selector) if placement else None,
             pods=views,
             tallied=pods.tallies[name],
         )

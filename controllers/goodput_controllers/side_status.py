@@ -117,13 +117,13 @@ class SideStatus:
             there = by_type.get(name, GpuSupply(type=name, nodes=0, installed=0, used=0))
             condition = _type_condition(entry, there, name in built_in)
             counts = (there.nodes, there.installed, there.used, there.free)
-            signature = (entry.uid, entry.generation, condition.status, condition.reason, *counts)
+            signature = (entry.uid, entry.generation, condition.status, condition.reason, *counts, condition.message)
             written = self._types.setdefault(entry.key, _Written())
             old = entry.value.status if entry.value is not None else None
             if written.signature == () and old is not None and old.conditions:
                 known = (old.nodes, old.installed, old.used, old.free)
                 ready = old.conditions[0]
-                seen = (entry.uid, old.observed_generation, ready.status, ready.reason, *known)
+                seen = (entry.uid, old.observed_generation, ready.status, ready.reason, *known, ready.message)
                 written.signature, written.at = seen, now - GPU_QUIET_SECONDS
             if signature == written.signature:
                 continue
@@ -211,6 +211,7 @@ def _type_condition(entry: Entry[GPUType], there: GpuSupply, built_in: bool) -> 
             ConditionType.READY,
             ConditionStatus.FALSE,
             ConditionReason.NO_NODES,
-            "no ready, schedulable node carries its labels and its resource: see spec.nodeSelector",
+            there.note or "no ready, schedulable node carries its labels and its resource: see spec.nodeSelector",
         )
-    return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.MATCHES_NODES, "nodes carry this type")
+    text = f"nodes carry this type; {there.note}" if there.note else "nodes carry this type"
+    return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.MATCHES_NODES, text[:1000])

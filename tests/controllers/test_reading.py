@@ -13,6 +13,7 @@ from goodput.api import GPUType
 from goodput.domain.identity import Key
 from goodput.domain.intent import Problem
 from goodput.perfmodel.gpus import built_in_gpu_types
+from goodput.runtime.carriers import carried
 from goodput.runtime.entries import Kept
 from goodput.runtime.supply import gpu_types_of, supply_of
 
@@ -222,7 +223,7 @@ def test_supply_counts_nodes_that_can_take_pods() -> None:
         node("other", "NVIDIA-H100-80GB-HBM3", 8),
     ]
     used = {"one": {"nvidia.com/gpu": 3}, "down": {"nvidia.com/gpu": 8}}
-    supply = {item.type: item for item in supply_of(built_in_gpu_types(), nodes, used)}
+    supply = {item.type: item for item in supply_of(carried(built_in_gpu_types(), nodes), used)}
     l40s = supply["l40s"]
     assert (l40s.nodes, l40s.installed, l40s.used, l40s.free) == (2, 16, 3, 13)
     assert supply["h100-sxm"].installed == 8

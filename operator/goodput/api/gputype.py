@@ -9,8 +9,9 @@ from pydantic import Field
 from goodput.api.base import SUBDOMAIN, ApiModel, ApiObject, Int
 from goodput.api.conditions import Conditions
 from goodput.api.podspec import PLAIN_NAME, LabelMap, Tolerations
-from goodput.api.quantities import KubeQuantity, Price, parse_price, parse_quantity
+from goodput.api.quantities import KubeQuantity, Period, Price, parse_period_seconds, parse_price, parse_quantity
 from goodput.api.rules import Rule, matches
+from goodput.domain import intent as domain
 
 MAX_GPUTYPE_NAME = 63
 GPUTypeName = Annotated[
@@ -29,6 +30,11 @@ _ResourceName = Annotated[
         f"{SUBDOMAIN}/{PLAIN_NAME}",
         "the extended resource of a device plugin, such as nvidia.com/gpu",
     ),
+    Rule(
+        cel="!self.endsWith('.shared')",
+        message="time-sliced GPUs are refused (no isolation, no objective): use whole GPUs or MIG profiles",
+        holds=lambda name: not name.endswith(".shared"),
+    ),
 ]
 
 
@@ -40,10 +46,25 @@ class Flops(ApiModel):
     name."""
     fp8: KubeQuantity | None = None
     """Dense fp8 FLOP/s. Unset: the built-in figure; none: the type has no fp8."""
+    int8: KubeQuantity | None = None
+    """Dense int8 operations per second. Unset: the built-in figure; none: the type has no int8."""
+    fp4: KubeQuantity | None = None
+    """Dense fp4 FLOP/s (nvfp4, mxfp4). Unset: the built-in figure; none: the type has no fp4."""
 
     def by_precision(self) -> dict[str, float]:
         """FLOP/s of the precisions that are set."""
         return {name: float(parse_quantity(text)) for name, text in self if text is not None}
+
+
+class Purchase(ApiModel):
+    """GPUs that were bought: an hour costs price / amortisation, plus the energy of `tdpWatts`."""
+
+    price: Price
+    """Price of one GPU with its share of the machine, such as `"30000"`, in the currency of `pricePerHour`."""
+    amortisation: Period
+    """Time over which the price is written off evenly, such as `4y`."""
+    power_price_per_kwh: Price | None = Field(default=None, alias="powerPricePerKWh")
+    """Price of one kWh, cooling included, such as `"0.15"`; the type needs a TDP. Unset: energy is not counted."""
 
 
 class GPUTypeSpec(ApiModel):
@@ -51,14 +72,16 @@ class GPUTypeSpec(ApiModel):
     catalogue lacks needs `nodeSelector`, `memory`, `memoryBandwidth` and `flops.bf16`, else `Ready` is False."""
 
     resource_name: _ResourceName | None = None
-    """Extended resource of the device plugin. Unset: the built-in one, `nvidia.com/gpu` for a type of your own."""
+    """Extended resource of the device plugin. Unset: the built-in one, `nvidia.com/gpu` for a type of your own. GPUs
+    that pods share in turns (`nvidia.com/gpu.shared`) are refused: nothing isolates them, so no objective holds."""
     node_selector: LabelMap | None = None
     """Labels of the nodes that carry this type, such as `nvidia.com/gpu.product: NVIDIA-L40S`. Unset: the built-in
-    ones."""
+    ones, of whichever labelling the nodes have (GPU feature discovery, GKE, Karpenter, AMD, Neuron)."""
     tolerations: Tolerations = ()
     """Taints that pods on this type tolerate, beside those of the Model. Unset: none."""
     memory: KubeQuantity | None = None
-    """Memory of one GPU in bytes as CUDA reports it: an "80 GB" H100 has `79.2Gi`. Unset: the built-in figure."""
+    """Memory of one GPU in bytes as CUDA reports it: an "80 GB" H100 has `79.2Gi`. Where the label `<resource>.memory`
+    of its nodes says less, that counts. Unset: the built-in figure."""
     memory_bandwidth: KubeQuantity | None = None
     """Memory bandwidth of one GPU in bytes per second, such as `3350G`. Unset: the built-in figure."""
     flops: Flops | None = None
@@ -69,6 +92,15 @@ class GPUTypeSpec(ApiModel):
     price_per_hour: Price | None = None
     """Price of one GPU for one hour, such as `"6.88"`. One currency for the whole cluster. Unset: the built-in list
     price, marked as an assumption; none known: ranked by GPU count."""
+    spot_price_per_hour: Price | None = None
+    """Price that counts instead of `pricePerHour` while every ready node of the type is a spot node by its labels
+    (`karpenter.sh/capacity-type: spot`, `cloud.google.com/gke-spot`, `eks.amazonaws.com/capacityType: SPOT`,
+    `kubernetes.azure.com/scalesetpriority: spot`). For spot and other nodes side by side write two types. Unset: the
+    built-in spot price, unless `pricePerHour` is set."""
+    purchase: Purchase | None = None
+    """What the GPUs cost that you bought. It counts before any price per hour. Unset: they are rented."""
+    tdp_watts: Int | None = Field(default=None, ge=1, le=10_000)
+    """Power that one GPU draws at most, in watts. Unset: the built-in figure."""
     limit: Int | None = Field(default=None, ge=0, le=1_000_000)
     """GPUs of this type that node autoscaling may bring the cluster to. Unset: what is installed."""
 
@@ -84,6 +116,23 @@ class GPUTypeSpec(ApiModel):
     def price(self) -> float | None:
         """Currency units per GPU and hour."""
         return None if self.price_per_hour is None else parse_price(self.price_per_hour)
+
+    @property
+    def spot_price(self) -> float | None:
+        """Currency units per GPU and hour on spot nodes."""
+        return None if self.spot_price_per_hour is None else parse_price(self.spot_price_per_hour)
+
+    @property
+    def bought(self) -> domain.Purchase | None:
+        """The purchase in numbers."""
+        if self.purchase is None:
+            return None
+        power = self.purchase.power_price_per_kwh
+        return domain.Purchase(
+            price=parse_price(self.purchase.price),
+            amortisation_seconds=parse_period_seconds(self.purchase.amortisation),
+            power_price_per_kwh=None if power is None else parse_price(power),
+        )
 
 
 class GPUTypeStatus(ApiModel):

@@ -21,6 +21,11 @@ _DURATION_MIN_SECONDS = Decimal("0.001")
 _DURATION_MAX_SECONDS = Decimal(86_400)
 DURATION_MESSAGE = "a duration is a number with a unit, such as 500ms, 2s or 1m30s: at least 1ms, at most 24h"
 
+_PERIOD_UNITS_HOURS = {"h": 1, "d": 24, "y": 8760}
+_PERIOD = r"[1-9][0-9]{0,5}[hdy]"
+_PERIOD_MAX_HOURS = 20 * 8760
+PERIOD_MESSAGE = "a period is a whole number of hours, days or years of 365 days, such as 3y or 1000d: at most 20y"
+
 _PERCENT = r"[1-9][0-9]?(?:[.][0-9]{1,3})?%"
 PERCENT_MESSAGE = "a share of requests is a percentage with its sign, such as 95% or 99.9%: at least 1%, less than 100%"
 
@@ -72,6 +77,14 @@ def format_duration(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def parse_period_seconds(text: str) -> float:
+    """Seconds of `3y`, `1000d` or `8760h`; ValueError beyond 20 years of 365 days."""
+    hours = int(text[:-1]) * _PERIOD_UNITS_HOURS[text[-1]] if re.fullmatch(_PERIOD, text) else 0
+    if not 0 < hours <= _PERIOD_MAX_HOURS:
+        raise ValueError(f"{text!r}: {PERIOD_MESSAGE}")
+    return hours * 3600.0
 
 
 def parse_percent(text: str) -> float:
@@ -130,6 +143,17 @@ DURATION_RULE = Rule(
 PERCENT_RULE = Rule(
     cel=f"self.matches({cel_string(f'^{_PERCENT}$')})", message=PERCENT_MESSAGE, holds=_parses(parse_percent)
 )
+_PERIOD_HOURS = " : ".join(
+    f"self.endsWith('{unit}') ? {hours}" for unit, hours in list(_PERIOD_UNITS_HOURS.items())[:-1]
+)
+PERIOD_RULE = Rule(
+    cel=(
+        f"self.matches({cel_string(f'^{_PERIOD}$')}) && int(self.substring(0, size(self) - 1))"
+        f" * ({_PERIOD_HOURS} : {_PERIOD_UNITS_HOURS['y']}) <= {_PERIOD_MAX_HOURS}"
+    ),
+    message=PERIOD_MESSAGE,
+    holds=_parses(parse_period_seconds),
+)
 QUANTITY_RULE = Rule(
     cel=(
         f"string(self).matches({cel_string(f'^{_QUANTITY}$')}) && quantity(string(self)).isGreaterThan(quantity('0'))"
@@ -169,6 +193,7 @@ def _int_or_string(rule: Rule) -> Any:
 
 
 Duration = Annotated[str, Field(max_length=32), DURATION_RULE]
+Period = Annotated[str, Field(max_length=8), PERIOD_RULE]
 Percent = Annotated[str, Field(max_length=8), PERCENT_RULE]
 KubeQuantity = _int_or_string(QUANTITY_RULE)
 Price = _int_or_string(PRICE_RULE)

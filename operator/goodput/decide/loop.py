@@ -32,6 +32,7 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
         policy=policy,
         now=now,
         telemetry_error=snapshot.telemetry_error,
+        strangers=snapshot.strangers,
     )
     memories = [recalled(view, memory.get(view.intent.key), fleet) for view in models]
     looks = [look(view, known, policy, fleet.telemetry_error) for view, known in zip(models, memories, strict=True)]

@@ -107,7 +107,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     """The plan of one Model."""
     view, memory, policy = looked.view, looked.memory, fleet.policy
     intent = view.intent
-    placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy)
+    placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy, strangers=fleet.strangers)
     if placed.placement is not None:
         memory = for_placement(memory, placed.placement)
     seen_ready, startups = learn_startups(view.pool, memory)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import ceil, sqrt
 
+from msgspec.structs import replace
+
 from goodput.decide.policy import Policy
 from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
@@ -60,8 +62,13 @@ def place(
     gpus: Mapping[str, GpuType],
     supply: Mapping[str, GpuSupply],
     policy: Policy,
+    *,
+    strangers: str = "",
 ) -> Placed:
-    """Placement of a Model. What is placed stays, unless its type is gone, disallowed or its parallelism was edited."""
+    """Placement of a Model. What is placed stays, unless its type is gone, disallowed or its parallelism was edited.
+
+    `strangers` says which accelerators there are that no type counts, for who finds no other.
+    """
     arch, objective = intent.architecture, intent.objective
     if arch is None:
         return Placed(
@@ -99,7 +106,7 @@ def place(
             )
         except ModelDoesNotFit as error:
             return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, str(error)), True)
-    return _choose(intent, arch, objective, gpus, supply, policy=policy)
+    return _choose(intent, arch, objective, gpus, supply, policy=policy, strangers=strangers)
 
 
 def moving(pool: PoolView, placement: Placement) -> bool:
@@ -118,6 +125,14 @@ def _incumbent(
         return None
     if (intent.pipeline_parallel or 1) != pool.pipeline_parallel:
         return None
+    if pool.carrier in gpu.alternatives:
+        # Other labels of the same nodes appeared, or became more: no reason to render its pods anew.
+        gpu = replace(
+            gpu,
+            resource_name=pool.carrier.resource_name,
+            node_selector=pool.carrier.node_selector,
+            alternatives=tuple(way for way in gpu.carriers if way != pool.carrier),
+        )
     there = supply.get(gpu.name)
     if any(pod.node is not None for pod in pool.pods) or (there is not None and there.capacity > 0):
         return gpu
@@ -142,6 +157,7 @@ def _choose(
     supply: Mapping[str, GpuSupply],
     *,
     policy: Policy,
+    strangers: str,
 ) -> Placed:
     rejected: list[Rejected] = []
     options: list[_Option] = []
@@ -180,7 +196,7 @@ def _choose(
         if option is not None:
             options.append(option)
     if not options:
-        return _nothing(intent, allowed, present, unfit, invalid, unnamed=unnamed)
+        return _nothing(intent, allowed, present, unfit, invalid, unnamed=unnamed, strangers=strangers)
     if policy.max_cost_per_hour_per_namespace is not None:
         options = _priced_if_any(options, rejected)
     unpriced = [option.gpu.name for option in options if option.gpu.price_per_hour is None]
@@ -297,7 +313,14 @@ def _unfit(intent: ModelIntent, message: str) -> str:
 
 
 def _nothing(
-    intent: ModelIntent, allowed: list[str], present: bool, unfit: list[str], invalid: list[str], *, unnamed: list[str]
+    intent: ModelIntent,
+    allowed: list[str],
+    present: bool,
+    unfit: list[str],
+    invalid: list[str],
+    *,
+    unnamed: list[str],
+    strangers: str,
 ) -> Placed:
     if unfit:
         return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, unfit[-1]), True)
@@ -315,6 +338,8 @@ def _nothing(
         message = (
             "no node of the cluster has any known GPU type: add nodes, or a GPUType that names the labels of yours"
         )
+    if strangers:
+        message = f"{message} ({strangers})"
     return Placed(None, None, ConditionReason.NO_GPU_TYPE, message, present)
 
 

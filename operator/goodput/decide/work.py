@@ -28,6 +28,7 @@ class Fleet(Value, frozen=True, kw_only=True):
     policy: Policy
     now: float
     telemetry_error: str
+    strangers: str = ""
 
 
 @dataclass(slots=True)

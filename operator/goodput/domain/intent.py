@@ -90,6 +90,7 @@ class GpuType(Value, frozen=True, kw_only=True):
     limit: int | None = None
     builtin: bool = False
     slice_of: str = ""  # of a MIG profile: the type of the whole card
+    slice_share: float = 1.0  # of the card's price and power
     marketing_memory_bytes: float | None = None  # "80 GB"
     unconfirmed: tuple[str, ...] = ()  # which of these figures nobody confirmed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from goodput.domain.intent import GpuType, ModelIntent
+from goodput.domain.intent import Carrier, GpuType, ModelIntent
 from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.values import Value
 
@@ -116,6 +116,7 @@ class PoolView(Value, frozen=True, kw_only=True):
     gpu_type: str = ""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    carrier: Carrier | None = None  # the resource and labels with which its pods were rendered
     pods: tuple[PodView, ...] = ()
     # Of `pods`, where somebody tallied them already: they are for as long as none of them changes.
     tallied: Tally | None = None
@@ -174,6 +175,7 @@ class GpuSupply(Value, frozen=True, kw_only=True):
     installed: int
     used: int
     limit: int | None = None  # what node autoscalers may bring it to
+    note: str = ""  # what its author should know: nodes that are refused, memory that labels say otherwise
 
     @property
     def capacity(self) -> int:
@@ -199,4 +201,5 @@ class Snapshot(Value, frozen=True, kw_only=True):
     models: tuple[ModelView, ...]
     gpu_types: tuple[GpuType, ...]
     supply: tuple[GpuSupply, ...]
+    strangers: str = ""  # accelerators of nodes that no type counts, in words
     telemetry_error: str = ""  # Prometheus as a whole could not be read: why

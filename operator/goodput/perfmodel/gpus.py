@@ -58,6 +58,7 @@ def _gpu_type(row: dict[str, Any]) -> GpuType:
         spot_price_source=row["spot_source"] or "",
         builtin=True,
         slice_of=row.get("slice_of", ""),
+        slice_share=row.get("slice_share", 1.0),
         marketing_memory_bytes=row["memory_gb"] * _GB,
         unconfirmed=tuple(row["unconfirmed"]),
     )

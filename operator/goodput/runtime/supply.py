@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 import orjson
 from msgspec.structs import replace
 
-from goodput.adapters.records import NodeRecord
 from goodput.api import GPUType
-from goodput.domain.intent import GpuType
+from goodput.api.gputype import GPUTypeSpec
+from goodput.domain.intent import Carrier, GpuType
 from goodput.domain.observed import GpuSupply
+from goodput.perfmodel.cost import priced
+from goodput.perfmodel.gpus import gpu_type as built_in_type
+from goodput.runtime.carriers import Carried, is_spot
 from goodput.runtime.entries import Entry
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
@@ -20,25 +23,36 @@ DEFAULT_GPUS_PER_NODE = 8
 def gpu_types_of(built_in: Iterable[GpuType], objects: Iterable[Entry[GPUType]]) -> tuple[GpuType, ...]:
     """Built-in types, overridden and completed by GPUType objects; sorted by name.
 
-    An object that describes no complete type (see `incomplete`) is left out.
+    An object that describes no complete type (see `incomplete`) is left out. A MIG profile without an object of its own
+    costs its share of its card. The price is that of a purchase, else of spot where the labels ask for spot nodes.
     """
     types = {gpu.name: gpu for gpu in built_in}
+    ours: set[str] = set()
     for entry in objects:
         if entry.value is not None and not incomplete(entry.value, entry.key.name in types):
             types[entry.key.name] = _merged(entry.value, types.get(entry.key.name))
-    return tuple(types[name] for name in sorted(types))
+            ours.add(entry.key.name)
+    for name, gpu in types.items():
+        if gpu.slice_of in ours and name not in ours:
+            types[name] = _as_its_card(gpu, types[gpu.slice_of])
+    return tuple(priced(types[name], spot=is_spot(dict(types[name].node_selector))) for name in sorted(types))
 
 
 def incomplete(gpu_type: GPUType, built_in: bool) -> str:
     """Which fields a type of one's own lacks ('' if none)."""
     spec = gpu_type.spec
-    needed = {
-        "spec.nodeSelector": spec.node_selector,
-        "spec.memory": spec.memory,
-        "spec.memoryBandwidth": spec.memory_bandwidth,
-        "spec.flops.bf16": spec.flops.bf16 if spec.flops else None,
-    }
-    return "" if built_in else ", ".join(field for field, value in needed.items() if not value)
+    needed: dict[str, object] = {}
+    if not built_in:
+        needed = {
+            "spec.nodeSelector": spec.node_selector,
+            "spec.memory": spec.memory,
+            "spec.memoryBandwidth": spec.memory_bandwidth,
+            "spec.flops.bf16": spec.flops.bf16 if spec.flops else None,
+        }
+    if spec.bought is not None and spec.bought.power_price_per_kwh is not None:
+        base = built_in_type(gpu_type.metadata.name)
+        needed["spec.tdpWatts"] = spec.tdp_watts or (base.tdp_watts if base is not None else None)
+    return ", ".join(field for field, value in needed.items() if not value)
 
 
 def fault_of(entry: Entry[GPUType], built_in: bool) -> str:
@@ -46,6 +60,8 @@ def fault_of(entry: Entry[GPUType], built_in: bool) -> str:
     if entry.error is not None or entry.value is None:
         return str(entry.error or "")
     lacking = incomplete(entry.value, built_in)
+    if lacking == "spec.tdpWatts":
+        return f"{lacking}: needed where spec.purchase.powerPricePerKWh is set, no figure is built in"
     return f"{lacking}: needed for a type that is not built in" if lacking else ""
 
 
@@ -62,11 +78,18 @@ def _merged(gpu_type: GPUType, base: GpuType | None) -> GpuType:
             gpus_per_node=DEFAULT_GPUS_PER_NODE,
             price_per_hour=None,
         )
+    resource = spec.resource_name or base.resource_name
+    selector, others = base.node_selector, base.alternatives
+    if spec.node_selector:
+        selector, others = tuple(sorted(spec.node_selector.items())), ()
+    elif spec.resource_name:
+        others = tuple(Carrier(resource, way.node_selector) for way in others)
     flops = dict(base.flops) | (spec.flops.by_precision() if spec.flops else {})
     return replace(
-        base,
-        resource_name=spec.resource_name or base.resource_name,
-        node_selector=tuple(sorted(spec.node_selector.items())) if spec.node_selector else base.node_selector,
+        _with_prices(spec, base),
+        resource_name=resource,
+        node_selector=selector,
+        alternatives=others,
         tolerations=tuple(
             orjson.dumps(toleration.to_dict(), option=orjson.OPT_SORT_KEYS).decode() for toleration in spec.tolerations
         ),
@@ -78,32 +101,64 @@ def _merged(gpu_type: GPUType, base: GpuType | None) -> GpuType:
         ),
         flops=tuple(sorted(flops.items())),
         gpus_per_node=spec.gpus_per_node or base.gpus_per_node,
-        price_per_hour=spec.price if spec.price is not None else base.price_per_hour,
-        price_assumed=base.price_assumed if spec.price is None else False,
+        tdp_watts=float(spec.tdp_watts) if spec.tdp_watts is not None else base.tdp_watts,
         limit=spec.limit,
         builtin=False,
     )
 
 
-def supply_of(
-    types: Iterable[GpuType], nodes: Iterable[NodeRecord], used_on: Mapping[str, Mapping[str, int]]
-) -> tuple[GpuSupply, ...]:
-    """GPUs of each type that some node carries or that has a limit; sorted by type."""
-    nodes = [node for node in nodes if node.gpus]
+def _with_prices(spec: GPUTypeSpec, base: GpuType) -> GpuType:
+    """`base` with what its author says that it costs: a price of theirs leaves no room for an assumed one."""
+    changed = replace(base, purchase=spec.bought)
+    if spec.price is not None:
+        changed = replace(changed, price_per_hour=spec.price, price_assumed=False, price_source="spec.pricePerHour")
+    if spec.spot_price is not None:
+        return replace(
+            changed,
+            spot_price_per_hour=spec.spot_price,
+            spot_price_assumed=False,
+            spot_price_source="spec.spotPricePerHour",
+        )
+    if spec.price is not None:
+        return replace(changed, spot_price_per_hour=None, spot_price_assumed=False, spot_price_source="")
+    return changed
+
+
+def _as_its_card(profile: GpuType, card: GpuType) -> GpuType:
+    """A MIG profile with its share of what the card costs by the GPUType of the card."""
+
+    def part(price: float | None) -> float | None:
+        return None if price is None else price * profile.slice_share
+
+    bought = card.purchase
+    return replace(
+        profile,
+        price_per_hour=part(card.price_per_hour),
+        price_assumed=card.price_assumed,
+        price_source=card.price_source,
+        spot_price_per_hour=part(card.spot_price_per_hour),
+        spot_price_assumed=card.spot_price_assumed,
+        spot_price_source=card.spot_price_source,
+        purchase=None if bought is None else replace(bought, price=bought.price * profile.slice_share),
+    )
+
+
+def supply_of(fleet: Carried, used_on: Mapping[str, Mapping[str, int]]) -> tuple[GpuSupply, ...]:
+    """GPUs of each type that some node carries or that has a limit; in the order of types.
+
+    `used_on` is what pods hold, by node and resource.
+    """
     found = []
-    for gpu in types:
-        selector = dict(gpu.node_selector)
-        carriers = [node for node in nodes if selector and selector.items() <= node.labels.items()]
+    for gpu in fleet.types:
+        carriers, note = fleet.nodes[gpu.name], fleet.notes.get(gpu.name, "")
         counted = installed = used = 0
         for node in carriers:
-            there = dict(node.gpus).get(gpu.resource_name, 0)
-            if not there:
-                continue
-            taken = used_on.get(node.name, {}).get(gpu.resource_name, 0)
             if node.ready and not node.cordoned:
+                there = dict(node.gpus)[gpu.resource_name]
                 counted += 1
                 installed += there
-                used += min(taken, there)
-        if counted or gpu.limit is not None or carriers:
-            found.append(GpuSupply(type=gpu.name, nodes=counted, installed=installed, used=used, limit=gpu.limit))
+                used += min(used_on.get(node.name, {}).get(gpu.resource_name, 0), there)
+        if carriers or note or gpu.limit is not None:
+            item = GpuSupply(type=gpu.name, nodes=counted, installed=installed, used=used, limit=gpu.limit, note=note)
+            found.append(item)
     return tuple(found)
