@@ -13,6 +13,7 @@ from goodput.api.quantities import (
     format_percent,
     parse_duration_seconds,
     parse_percent,
+    parse_period_seconds,
     parse_price,
     parse_quantity,
 )
@@ -42,6 +43,25 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
 def test_every_duration_survives_being_written_and_read(milliseconds: int) -> None:
     """format, then parse, gives the same number of milliseconds."""
     assert parse_duration_seconds(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "want_hours"),
+    [("1h", 1), ("8760h", 8760), ("1d", 24), ("1000d", 24_000), ("4y", 35_040), ("20y", 175_200)],
+)
+def test_periods_are_whole_hours_days_or_years(text: str, want_hours: int) -> None:
+    """A year has 365 days: what a bookkeeper and a price list mean by it."""
+    assert parse_period_seconds(text) == want_hours * 3600.0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", "0y", "-1y", "21y", "175201h", "1.5y", "4 y", "4Y", "90m", "1w", "4y\n", "٣y"]
+)
+def test_what_is_no_period_is_refused_with_an_example(text: str) -> None:
+    """The error quotes the value and shows a right one."""
+    with pytest.raises(ValueError, match="such as 3y") as refused:
+        parse_period_seconds(text)
+    assert repr(text) in str(refused.value)
 
 
 @pytest.mark.parametrize(("text", "want"), [("95%", 0.95), ("99.9%", 0.999), ("1%", 0.01), ("99.999%", 0.99999)])

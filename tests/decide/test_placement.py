@@ -7,7 +7,7 @@ from tests.decide.builders import CHAT, GPUS, intent, pod, pool
 from goodput.decide import Policy
 from goodput.decide.placement import Placed, place
 from goodput.domain.conditions import ConditionReason
-from goodput.domain.intent import ModelIntent
+from goodput.domain.intent import Carrier, GpuType, ModelIntent
 from goodput.domain.observed import GpuSupply, PoolView
 
 TYPES = {gpu.name: gpu for gpu in GPUS}
@@ -164,3 +164,49 @@ def test_a_type_that_does_not_exist_is_named():
     found = place(intent(gpu_types=("l40z",)), pool(exists=False), TYPES, supply(l40s=8), Policy())
     assert found.reason is ConditionReason.GPU_TYPE_NOT_FOUND
     assert "l40z" in found.message
+
+
+def _two_labellings() -> tuple[GpuType, Carrier]:
+    """An L40S that nodes carry by two labellings, and the one that pods were rendered with before."""
+    before = Carrier("nvidia.com/gpu", (("karpenter.k8s.aws/instance-gpu-name", "l40s"),))
+    return replace(TYPES["l40s"], alternatives=(before,)), before
+
+
+def test_who_is_placed_keeps_the_labels_that_its_pods_ask_for():
+    """Feature discovery was installed, and pods would now ask for its labels: no reason to render them anew."""
+    gpu, before = _two_labellings()
+    on = pool(pod("a"), carrier=before)
+    found = place(intent(), on, {**TYPES, "l40s": gpu}, supply(l40s=8), Policy())
+    assert found.placement is not None
+    assert found.placement.node_selector == before.node_selector
+    new = place(intent(), pool(exists=False), {**TYPES, "l40s": gpu}, supply(l40s=8), Policy())
+    assert new.placement is not None
+    assert new.placement.node_selector == gpu.node_selector
+
+
+def test_labels_that_no_node_has_any_more_are_given_up():
+    """A pod that asks for them would stay Pending: the next roll-out asks for what nodes have."""
+    gone = Carrier("nvidia.com/gpu", (("karpenter.k8s.aws/instance-gpu-name", "l40s"),))
+    alone = replace(TYPES["l40s"], alternatives=())
+    found = place(intent(), pool(pod("a"), carrier=gone), {**TYPES, "l40s": alone}, supply(l40s=8), Policy())
+    assert found.placement is not None
+    assert found.placement.node_selector == alone.node_selector
+
+
+def test_accelerators_that_no_type_counts_are_told_to_who_finds_none():
+    """Nodes have GPUs, yet none that is known: the Model says which, not only that there are none."""
+    strangers = "2 nodes have nvidia.com/gpu (nvidia.com/gpu.product=NVIDIA-H20), which no GPU type names"
+    found = place(intent(gpu_types=()), pool(exists=False), TYPES, {}, Policy(), strangers=strangers)
+    assert found.reason is ConditionReason.NO_GPU_TYPE
+    assert "NVIDIA-H20" in found.message
+
+
+def test_a_mig_profile_is_one_gpu_of_one_process():
+    """An 8B model in bf16 fits half an H100, never two of its sevenths together."""
+    found = placed(supply(**{"h100_sxm_3g.40gb": 16, "h100_sxm_1g.10gb": 56}))
+    assert found.placement is not None
+    assert (found.placement.gpu_type, found.placement.gpus) == ("h100-sxm-3g.40gb", 1)
+    assert found.placement.resource_name == "nvidia.com/mig-3g.40gb"
+    reasons = {each.option: each.reason for each in found.placement.rejected}
+    assert "h100-sxm-1g.10gb TP1" in reasons
+    assert "h100-sxm-1g.10gb TP2" not in reasons

@@ -8,10 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from goodput.api import GPUType
+from goodput.domain.intent import GpuType
 from goodput.perfmodel import architecture, built_in_gpu_types
+from goodput.perfmodel.gpus import gpu_type
 from goodput.perfmodel.roofline import step_times
 from goodput.runtime.entries import Kept
-from goodput.runtime.supply import gpu_types_of, incomplete
+from goodput.runtime.supply import fault_of, gpu_types_of, incomplete
 
 COMPLETE: dict[str, Any] = {
     "nodeSelector": {"gpu": "mine"},
@@ -62,3 +64,77 @@ def test_compute_follows_bf16_whatever_else_a_type_can_do() -> None:
     assert "fp4" in dict(b300.flops)
     plain = replace(b300, flops=(("bf16", dict(b300.flops)["bf16"]),))
     assert step_times(arch, b300) == step_times(arch, plain)
+
+
+def _types(*objects: tuple[str, dict[str, Any]]) -> dict[str, GpuType]:
+    kept = Kept(GPUType)
+    for name, spec in objects:
+        kept.put(_object(name, spec))
+    return {gpu.name: gpu for gpu in gpu_types_of(built_in_gpu_types(), kept.entries())}
+
+
+BOUGHT = {"price": "35040", "amortisation": "4y"}
+
+
+def test_a_purchase_counts_before_any_price() -> None:
+    """$35,040 over four years is $1 an hour, with 700 W at $0.20 a kWh $1.14; nothing of it is assumed."""
+    spec = {"purchase": {**BOUGHT, "powerPricePerKWh": "0.20"}, "pricePerHour": "9", "spotPricePerHour": "5"}
+    found = _types(("h100-sxm", spec))["h100-sxm"]
+    assert found.price_per_hour == pytest.approx(1.14)
+    assert not found.price_assumed
+    assert _types(("h100-sxm", {"purchase": BOUGHT}))["h100-sxm"].price_per_hour == pytest.approx(1.0)
+    assert _types(("h100-sxm", {"purchase": BOUGHT, "tdpWatts": 500}))["h100-sxm"].tdp_watts == 500
+
+
+def test_a_type_of_spot_nodes_is_written_as_a_type_of_its_own() -> None:
+    """Its labels ask for spot nodes, so its spot price counts, also while no such node is there."""
+    spec = {**COMPLETE, "nodeSelector": {"gpu": "mine", "karpenter.sh/capacity-type": "spot"}}
+    prices = {"pricePerHour": "4", "spotPricePerHour": "1.5"}
+    assert _types(("mine-spot", spec | prices))["mine-spot"].price_per_hour == 1.5
+    assert _types(("mine", COMPLETE | prices))["mine"].price_per_hour == 4
+
+
+def test_a_price_of_ones_own_leaves_no_assumed_spot_price() -> None:
+    """Who says what an hour costs is not told an old list price of somebody else because nodes are spot."""
+    assert _types()["h100-sxm"].spot_price_per_hour == 6.326
+    assert _types(("h100-sxm", {"pricePerHour": "2.10"}))["h100-sxm"].spot_price_per_hour is None
+
+
+def test_mig_profiles_cost_their_share_of_their_card() -> None:
+    """Half of an H100 at $2 is $1, unless the profile has a price of its own."""
+    found = _types(("h100-sxm", {"pricePerHour": "2"}), ("h100-sxm-1g.10gb", {"pricePerHour": "0.5"}))
+    assert found["h100-sxm-3g.40gb"].price_per_hour == pytest.approx(1.0)
+    assert not found["h100-sxm-3g.40gb"].price_assumed
+    assert found["h100-sxm-1g.10gb"].price_per_hour == 0.5
+    assert found["h200-sxm-3g.71gb"].price_assumed
+    bought = _types(("h100-sxm", {"purchase": {**BOUGHT, "powerPricePerKWh": "0.20"}}))
+    assert bought["h100-sxm-3g.40gb"].price_per_hour == pytest.approx(0.57)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "want"),
+    [
+        ("mine", COMPLETE, "spec.tdpWatts: needed where spec.purchase.powerPricePerKWh is set"),
+        ("tpu-v6e", {}, "spec.tdpWatts: needed where spec.purchase.powerPricePerKWh is set"),
+        ("mine", {**COMPLETE, "memory": None}, "spec.memory, spec.tdpWatts: needed for a type that is not built in"),
+        ("h100-sxm", {}, ""),
+        ("mine", {**COMPLETE, "tdpWatts": 300}, ""),
+    ],
+)
+def test_energy_needs_a_tdp(name: str, spec: dict[str, Any], want: str) -> None:
+    """Power whose price is known and whose watts are not would be counted as nothing."""
+    kept = Kept(GPUType)
+    kept.put(_object(name, {**spec, "purchase": {**BOUGHT, "powerPricePerKWh": "0.20"}}))
+    entry = next(iter(kept.entries()))
+    fault = fault_of(entry, gpu_type(name) is not None)
+    assert fault.startswith(want)
+    assert bool(fault) is bool(want)
+
+
+def test_labels_of_ones_own_replace_the_built_in_ones() -> None:
+    """Who names labels means those nodes and no others; a resource alone keeps the labels."""
+    mine = _types(("h100-sxm", {"nodeSelector": {"gpu": "mine"}}))["h100-sxm"]
+    assert [dict(way.node_selector) for way in mine.carriers] == [{"gpu": "mine"}]
+    renamed = _types(("h100-sxm", {"resourceName": "example.com/gpu"}))["h100-sxm"]
+    assert {way.resource_name for way in renamed.carriers} == {"example.com/gpu"}
+    assert len(renamed.carriers) == 4
