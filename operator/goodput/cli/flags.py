@@ -8,27 +8,24 @@ from typing import Any, TypeVar
 import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_MOST = 1e9
 FORMATS = ("table", "json", "yaml")
 _MODEL_KINDS = ("model", "models", "mdl")
 
 
-class _Positive(click.ParamType):
-    """A number above 0, up to a billion; NaN is none."""
+def number(text: str) -> float:
+    """A number above 0, up to a billion; NaN is none.
 
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number", param, ctx)
-        if not 0.0 < number <= _MOST:
-            self.fail(f"{value} is not above 0 and at most {_MOST:.0f}", param, ctx)
-        return number
-
-
-_MOST = 1e9
-POSITIVE = _Positive()
+    Raises:
+        click.BadParameter: it is not.
+    """
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a number") from error
+    if not 0.0 < value <= _MOST:
+        raise click.BadParameter(f"{text} is not above 0 and at most {_MOST:,.0f}")
+    return value
 
 
 def output_option(function: Any) -> Any:

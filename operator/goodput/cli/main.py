@@ -19,6 +19,7 @@ _COMMANDS = {
     "explain": "goodput.cli.explain",
     "plan": "goodput.cli.plan",
     "render": "goodput.cli.render",
+    "size": "goodput.cli.size",
     "top": "goodput.cli.top",
 }
 

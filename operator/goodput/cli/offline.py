@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from goodput.api import SLO, GPUType, Model
+from goodput.domain.conditions import ConditionReason
 from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent
 from goodput.perfmodel.gpus import built_in_gpu_types
@@ -28,8 +29,10 @@ class Offline:
     gpu_types: tuple[GpuType, ...]
 
 
-def read_offline(documents: Iterable[dict[str, Any]], namespace: str, settings: Settings) -> Offline:
-    """What `documents` say.
+def read_offline(
+    documents: Iterable[dict[str, Any]], namespace: str, settings: Settings, *, slo_needed: bool = True
+) -> Offline:
+    """What `documents` say; with `slo_needed` the SLOs that Models name are among them.
 
     Raises:
         click.ClickException: an object is wrong or missing; names the object and the field.
@@ -54,7 +57,9 @@ def read_offline(documents: Iterable[dict[str, Any]], namespace: str, settings: 
         if entry.error is not None:
             raise click.ClickException(f"SLO {entry.key.name}: {entry.error}")
     types = _gpu_types(kinds["GPUType"])
-    return Offline(tuple(_model(entry, kinds["SLO"], types, config_maps, settings=settings) for entry in models), types)
+    how: dict[str, Any] = {"settings": settings, "slo_needed": slo_needed}
+    read = (_model(entry, kinds["SLO"], types, config_maps, **how) for entry in models)
+    return Offline(tuple(read), types)
 
 
 def _gpu_types(kept: Kept[GPUType]) -> tuple[GpuType, ...]:
@@ -73,6 +78,7 @@ def _model(
     config_maps: Mapping[Key, Mapping[str, str]],
     *,
     settings: Settings,
+    slo_needed: bool,
 ) -> tuple[Model, ModelIntent]:
     def text(space: str, name: str, part: str) -> str | None:
         found = config_maps.get(Key(space, name))
@@ -92,6 +98,8 @@ def _model(
     if intent is None:
         raise click.ClickException(f"Model {entry.key.name} cannot be read")
     fatal = [problem for problem in intent.problems if problem.fatal]
+    if not slo_needed:
+        fatal = [problem for problem in fatal if problem.reason is not ConditionReason.SLO_NOT_FOUND]
     if fatal:
         raise click.ClickException(f"Model {entry.key.name}: {'; '.join(problem.message for problem in fatal)}")
     return entry.value, intent
