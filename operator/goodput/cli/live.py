@@ -11,6 +11,7 @@ from goodput.adapters.records import NodeRecord, OwnPod, node_record, pod_record
 from goodput.cli.session import field as part
 from goodput.cli.session import get_model, list_all
 from goodput.domain.identity import Key
+from goodput.runtime.carriers import carried
 from goodput.runtime.supply import supply_of
 
 if TYPE_CHECKING:
@@ -32,11 +33,16 @@ class Cluster:
     )  # node -> resource -> GPUs of other Models and pods
     notes: list[str] = field(default_factory=list)
 
-    def supply(self, types: Iterable[GpuType]) -> Mapping[str, int] | None:
-        """Free GPUs by type, of the types that nodes carry or may come to carry; None: unknown."""
+    def supply(self, types: Iterable[GpuType]) -> tuple[Mapping[str, int] | None, tuple[GpuType, ...]]:
+        """Free GPUs by type, of the types that nodes carry or may come to carry, and those as the nodes have them.
+
+        None and `types` where nodes are unknown.
+        """
         if self.nodes is None:
-            return None
-        return {there.type: there.free for there in supply_of(types, self.nodes, self.used_on) if there.capacity}
+            return None, tuple(types)
+        fleet = carried(types, self.nodes)
+        free = {there.type: there.free for there in supply_of(fleet, self.used_on) if there.capacity}
+        return free, tuple(gpu for gpu in fleet.types if gpu.name in free)
 
 
 @dataclass(frozen=True, slots=True)

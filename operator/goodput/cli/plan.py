@@ -163,8 +163,7 @@ def _of_cluster(name: str, target: Target, question: Question, notes: list[str])
         input_tokens=question.input_tokens or seen.input_tokens,
         output_tokens=question.output_tokens or seen.output_tokens,
     )
-    free = cluster.supply(world.gpu_types)
-    types = [gpu for gpu in world.gpu_types if free is None or gpu.name in free]
+    free, types = cluster.supply(world.gpu_types)
     # What nodes carry is no mere possibility: slices of cards too.
     present = [gpu if free is None else replace(gpu, builtin=False) for gpu in types]
     return plan_intent(intent, present, question, free)
