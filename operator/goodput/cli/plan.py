@@ -181,7 +181,8 @@ def plan_intent(
     from goodput.decide.policy import Policy
     from goodput.perfmodel import Lengths
     from goodput.perfmodel.cost import priced
-    from goodput.perfmodel.options import Requirements
+    from goodput.perfmodel.gpus import whole_cards
+    from goodput.perfmodel.options import Requirements, allowed
 
     if intent.architecture is None or intent.objective is None:
         raise click.ClickException(f"Model {intent.key.name}: its architecture or its SLO is not known")
@@ -203,6 +204,7 @@ def plan_intent(
         intent.slo.name,
         wanted,
         tuple(priced(gpu, spot=question.spot) for gpu in candidates),
+        every=tuple(priced(gpu, spot=question.spot) for gpu in whole_cards(allowed(types, ())[0])),
         left_out=left_out,
         free=free,
         reasoning_tokens=question.reasoning_tokens or 0.0,

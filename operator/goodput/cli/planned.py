@@ -10,6 +10,7 @@ from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
 from goodput.perfmodel.notches import Notch, notches
 from goodput.perfmodel.options import Fleet, Option, Requirements, options
+from goodput.perfmodel.remedies import Diagnosis, diagnose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Planned:
     wanted: Requirements
     options: tuple[Option, ...]
     notches: tuple[Notch, ...]
+    diagnosis: Diagnosis | None  # why nothing meets the SLO, and what helps
     gpu_types: tuple[GpuType, ...]  # that were looked at
     left_out: Mapping[str, tuple[str, ...]]  # why -> types that were not
     reasoning_tokens: float = 0.0
@@ -38,12 +40,16 @@ def planned(
     wanted: Requirements,
     types: Sequence[GpuType],
     *,
+    every: Sequence[GpuType] = (),
     left_out: Mapping[str, tuple[str, ...]],
     free: Mapping[str, int] | None = None,
     reasoning_tokens: float = 0.0,
     lengths_assumed: bool = False,
 ) -> Planned:
-    """Plan one Model on `types`; `free` holds free GPUs by type, None: all are there in plenty."""
+    """Plan one Model on `types`; `free` holds free GPUs by type, None: all are there in plenty.
+
+    `every` are the types that might be allowed where none of `types` does.
+    """
     found = options(wanted, types, free)
     best = found[0] if found and found[0].meets else None
     return Planned(
@@ -52,6 +58,7 @@ def planned(
         wanted=wanted,
         options=found,
         notches=notches(wanted, types, best) if best is not None else (),
+        diagnosis=diagnose(wanted, found[0], every or types) if found and best is None else None,
         gpu_types=tuple(types),
         left_out=left_out,
         reasoning_tokens=reasoning_tokens,
@@ -86,6 +93,7 @@ def as_json(plan: Planned) -> dict[str, Any]:
         "chosen": plan.winner.label if plan.winner else None,
         "options": [option_as_json(option) for option in plan.options],
         "notches": [_notch(notch) for notch in plan.notches],
+        "diagnosis": _diagnosis(plan.diagnosis) if plan.diagnosis else None,
         "leftOut": {why: list(names) for why, names in plan.left_out.items()},
     }
 
@@ -148,4 +156,17 @@ def _notch(notch: Notch) -> dict[str, Any]:
         "option": notch.option.label if notch.option else None,
         "costPerHour": rounded(fleet.cost.per_hour) if fleet else None,
         "saving": rounded(notch.saving, 3),
+    }
+
+
+def _diagnosis(found: Diagnosis) -> dict[str, Any]:
+    return {
+        "missed": found.missed.value,
+        "boundSeconds": found.bound_seconds,
+        "idleSeconds": rounded(found.seconds),
+        "causes": list(found.causes),
+        "remedies": [
+            {"what": remedy.what, "idleSeconds": rounded(remedy.seconds), "meets": remedy.meets}
+            for remedy in found.remedies
+        ],
     }

@@ -137,6 +137,13 @@ def _nothing(plan: Planned) -> Iterator[str]:
         return
     best = plan.options[0]
     yield f"No option meets the SLO. The nearest is {best.label}: {best.why}."
+    if plan.diagnosis is None:
+        return
+    yield from (f"  {cause}" for cause in plan.diagnosis.causes)
+    yield "What helps, in this order:"
+    for number, remedy in enumerate(plan.diagnosis.remedies, 1):
+        enough = "" if remedy.meets else ", which alone is not enough"
+        yield f"  {number}. {remedy.what}: {plan.diagnosis.missed.value} {duration(remedy.seconds)}{enough}"
 
 
 def _questions(plan: Planned, winner: Option) -> Iterator[str]:
@@ -233,7 +240,7 @@ def _notes(plan: Planned) -> Iterator[str]:
 
 def _reading(plan: Planned) -> Iterator[str]:
     remark = beyond_reading(plan.wanted.objective.tpot_seconds or 0.0)
-    if not remark:
+    if not remark or plan.winner is None:
         return
     looser = next((n for n in plan.notches if n.bound == "TPOT" and n.after > n.before), None)
     saves = f": {notch_text(looser)}" if looser is not None and (looser.saving or 0.0) >= 0.005 else ""
