@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from goodput.adapters.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    JOBS,
     MODELS,
     OWNED,
     POD_MONITORS,
@@ -32,7 +33,7 @@ from goodput.adapters.records import DELETION_COST, DeploymentRecord, OwnedObjec
 from goodput.domain.errors import GoodputError
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
-from goodput.domain.plan import ModelPlan
+from goodput.domain.plan import ChangePlan, ModelPlan
 from goodput.resources import names
 from goodput.resources.compare import compare
 from goodput.resources.inputs import RenderInput
@@ -71,7 +72,7 @@ class Outcome:
 
     written: int = 0
     update_available: str | None = None
-    replicas_written: int | None = None
+    memory_written: bool = False
 
 
 @dataclass(slots=True)
@@ -124,8 +125,10 @@ class Applier:
         known.changes = changes
         return known.update_available or ""
 
-    async def apply(self, render: RenderInput, plan: ModelPlan, memory: Callable[[], Object]) -> Outcome:
-        """Write what differs for one Model.
+    async def apply(
+        self, render: RenderInput, plan: ModelPlan, memory: Callable[[], Object], *, remember: bool = False
+    ) -> Outcome:
+        """Write what differs for one Model; with `remember` its memory first, even if replicas stay.
 
         Raises:
             NotLeading: another operator took over.
@@ -144,6 +147,7 @@ class Applier:
             (DEPLOYMENTS, names.engine(intent.key.name)),
             (DEPLOYMENTS, names.router(intent.key.name)),
             (SERVICES, names.service(intent.key.name)),
+            *(_of_change(intent, plan.change) if plan.change is not None else ()),
         )
         existing = {
             (resource.kind, name): record.manifest()
@@ -156,7 +160,7 @@ class Applier:
         written = 0
         now = before.replicas if isinstance(before, DeploymentRecord) else None
         scales = now != render.replicas
-        if scales:
+        if scales or remember:
             written += await self.write_memory(render.intent, memory)
         if now is not None and render.replicas < now and plan.pool is not None:
             written += await self._mark_victims(plan.pool.victims, intent.key)
@@ -182,11 +186,12 @@ class Applier:
                 replicas=render.replicas,
                 settings=render.settings,
                 terms=render.terms,
+                change=render.change,
             )
             self._settled[intent.key] = _Settled(key_of_render, contents, rendered.update_available, changes)
         else:
             self._settled.pop(intent.key, None)
-        return Outcome(written, rendered.update_available, render.replicas if scales else None)
+        return Outcome(written, rendered.update_available, memory_written=scales or remember)
 
     async def _still_there(self, intent: ModelIntent) -> None:
         """Raise Conflict if the Model is gone: a deletion between our list and kopf's is told by no event."""
@@ -231,6 +236,9 @@ class Applier:
                 manifest = {**manifest, "metadata": metadata}
         else:
             found = await self._ours(resource, key, manifest)
+            if found and resource is JOBS:
+                # Nothing of it can be changed.
+                return False
             if found and guard:
                 # Decided as if nothing ran, from an old list or before its event came: replicas would fall.
                 raise Conflict(f"{resource.kind} {key} exists already")
@@ -349,6 +357,11 @@ def _check_decided_from(plan: ModelPlan, record: OwnedObject | None) -> None:
         raise Conflict(
             f"the Deployment of {plan.key} asks for {there} replicas, not for {decided_from} as decided from"
         )
+
+
+def _of_change(intent: ModelIntent, change: ChangePlan) -> tuple[tuple[Resource, str], ...]:
+    name = intent.key.name
+    return (DEPLOYMENTS, names.canary(name)), (JOBS, names.check(name, change.id))
 
 
 def _is_memory(item: tuple[str, Key], model: Key) -> bool:

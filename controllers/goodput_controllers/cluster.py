@@ -11,6 +11,7 @@ from typing import Any
 from goodput.adapters.kinds import (
     AUTOSCALERS,
     DEPLOYMENTS,
+    JOBS,
     NODES,
     OWNED,
     POD_MONITORS,
@@ -26,6 +27,7 @@ from goodput.adapters.records import (
     PodRecord,
     ScalerRecord,
     deployment_record,
+    job_record,
     node_record,
     owned_object,
     pod_record,
@@ -63,10 +65,11 @@ class Cluster:
             api, PODS, pod_record, changed=world.pod_changed, relist_seconds=relist_seconds
         )
         self.nodes: Reflector[NodeRecord] = reflector(NODES, node_record, self._node_changed)
+        records: dict[Resource, Any] = {DEPLOYMENTS: deployment_record, JOBS: job_record}
         self.owned: dict[str, Reflector[OwnedObject]] = {
             resource.plural: reflector(
                 resource,
-                deployment_record if resource is DEPLOYMENTS else partial(owned_object, kind=resource.kind),
+                records.get(resource) or partial(owned_object, kind=resource.kind),
                 partial(world.owned_changed, resource.plural),
                 label_selector=ours,
                 optional=resource is POD_MONITORS,

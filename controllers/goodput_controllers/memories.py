@@ -11,6 +11,7 @@ from goodput.api import SLO
 from goodput.api.base import Metadata
 from goodput.api.slo import SLOSpec
 from goodput.decide import memory_codec
+from goodput.domain.change import NO_CHANGE, ChangeMark
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
 from goodput.domain.memory import LoopMemory
@@ -36,27 +37,32 @@ class Memories:
     _memories: dict[Key, LoopMemory] = field(default_factory=dict)
     _uids: dict[Key, str] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
+    # The change that the memory of the API server tells of.
+    _changes: dict[Key, ChangeMark] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget all: another leader may have written since (on taking over)."""
         self._memories.clear()
         self._uids.clear()
         self._written_at.clear()
+        self._changes.clear()
 
     def load(self, intents: Mapping[Key, ModelIntent], now: float) -> Mapping[Key, LoopMemory]:
         """Memory of these Models; those not known yet are read from their ConfigMaps, if those can be read."""
-        for known in (self._memories, self._uids, self._written_at):
+        for known in (self._memories, self._uids, self._written_at, self._changes):
             for key in known.keys() - intents.keys():
                 del known[key]
         for key, intent in intents.items():
             # A Model that was deleted and made again under its name begins anew.
             if self._uids.get(key) != intent.uid:
                 self._memories.pop(key, None)
+                self._changes.pop(key, None)
                 self._uids[key] = intent.uid
                 memory = memory_codec.loads(self._data(key, intent.uid).get(MEMORY_ENTRY, ""))
                 if memory is not None:
                     self._memories[key] = memory
                     self._written_at[key] = now
+                    self._changes[key] = memory.change
         return self._memories
 
     def last_slo(self, key: Key, uid: str) -> SLO | None:
@@ -74,11 +80,24 @@ class Memories:
         self._memories[key] = memory
 
     def due(self, key: Key, now: float) -> bool:
-        """Whether it was not written for long."""
+        """Whether it was not written for long, or does not tell of a change as it is."""
+        if self.change_untold(key):
+            return True
         return now - self._written_at.get(key, float("-inf")) >= WRITE_SECONDS
 
-    def written(self, key: Key, now: float) -> None:
+    def change(self, key: Key) -> ChangeMark:
+        """How far the change of a Model is."""
+        memory = self._memories.get(key)
+        return memory.change if memory is not None else NO_CHANGE
+
+    def change_untold(self, key: Key) -> bool:
+        """Whether a change took a step that is not written yet."""
+        return self.change(key) != self._changes.get(key, NO_CHANGE)
+
+    def written(self, key: Key, change: ChangeMark, now: float) -> None:
+        """Take note that a memory that tells of `change` was written."""
         self._written_at[key] = now
+        self._changes[key] = change
 
     def config_map(self, intent: ModelIntent, slo: Entry[SLO] | None) -> Callable[[], KubeObject]:
         """The ConfigMap of a Model as it should be now, made only if it is needed."""

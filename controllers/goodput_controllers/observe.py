@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from goodput.adapters.kinds import DEPLOYMENTS
-from goodput.adapters.records import DeploymentRecord, OwnPod
+from goodput.adapters.kinds import DEPLOYMENTS, JOBS
+from goodput.adapters.records import DeploymentRecord, JobRecord, OwnPod
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.api import Model
-from goodput.domain.identity import ROUTER_POOL, SERVE_POOL, Key
+from goodput.domain.change import CheckView
+from goodput.domain.identity import CANARY_POOL, ROUTER_POOL, SERVE_POOL, Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent, Problem, RoutingMode
-from goodput.domain.observed import GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
+from goodput.domain.observed import NO_CANARY, GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
 from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.resources import names
 from goodput.runtime.carriers import Carried, carried
@@ -31,6 +32,7 @@ SCRAPES_UNTIL_EXPECTED = 3.0
 # Two pods that ended so soon after they were made are rejected again and again; a single one, or one that ended later,
 # was evicted or lost its node, and another takes its place.
 REJECTED_SECONDS = 600.0
+_POOLS = (SERVE_POOL, ROUTER_POOL, CANARY_POOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Observer:
     _scalers: dict[Key, str] = field(default_factory=dict)
     _carried: Carried = field(default_factory=lambda: carried((), ()))
     _carried_from: tuple[object, ...] = ()
+    _checks: dict[str, tuple[CheckView, ...]] = field(default_factory=dict)
 
     def intents(self, types: tuple[GpuType, ...]) -> dict[Key, ModelIntent]:
         """Every Model that was ever valid."""
@@ -178,6 +181,7 @@ class Observer:
     ) -> Snapshot:
         """Everything that a decision may look at."""
         self._scalers = self.cluster.scalers()
+        self._checks = self._checks_of_models()
         models = tuple([self._view(intents[key], reading, now) for key in sorted(intents)])
         if len(self._views) > 2 * len(self.cluster.pods):
             # Mostly pods that are gone.
@@ -198,12 +202,15 @@ class Observer:
         pods = self._pods_of(key)
         serve = Key(key.namespace, names.engine(key.name))
         router = Key(key.namespace, names.router(key.name))
+        canary = Key(key.namespace, names.canary(key.name))
         telemetry = reading.models.get(key) if reading is not None and not reading.error else None
         return ModelView(
             intent=intent,
             pool=self._pool(SERVE_POOL, serve, pods, intent, now),
             router=self._pool(ROUTER_POOL, router, pods, intent, now),
             telemetry=telemetry,
+            canary=self._pool(CANARY_POOL, canary, pods, intent, now),
+            checks=self._checks.get(intent.uid, ()),
         )
 
     def _pods_of(self, model: Key) -> _Pods:
@@ -214,7 +221,7 @@ class Observer:
             return known
         views = {
             name: tuple([self._pod(pod, pod.state) for pod in pods if pod.state is not None and pod.pool == name])
-            for name in (SERVE_POOL, ROUTER_POOL)
+            for name in _POOLS
         }
         tallies = {name: Tally.of(those) for name, those in views.items()}
         ended = tuple([pod for pod in pods if pod.state is None])
@@ -225,6 +232,8 @@ class Observer:
         record = self.cluster.deployment(key)
         views = pods.views[name]
         if record is None or record.owner_uid != intent.uid or record.deleting:
+            if not views and name == CANARY_POOL:
+                return NO_CANARY
             return PoolView(name=name, exists=False, pods=views, tallied=pods.tallies[name])
         placement = record.placement
         return PoolView(
@@ -239,9 +248,27 @@ class Observer:
             tensor_parallel=placement.tensor_parallel if placement else 1,
             pipeline_parallel=placement.pipeline_parallel if placement else 1,
             carrier=Carrier(placement.resource_name, placement.node_selector) if placement else None,
+            placement=placement,
+            serving=record.serving,
+            change=record.change,
             pods=views,
             tallied=pods.tallies[name],
         )
+
+    def _checks_of_models(self) -> dict[str, tuple[CheckView, ...]]:
+        """Jobs by the uid of the Model that owns them, those that are being deleted left out."""
+        found: dict[str, tuple[CheckView, ...]] = {}
+        for record in self.cluster.owned[JOBS.plural].values():
+            if isinstance(record, JobRecord) and not record.deleting:
+                check = CheckView(
+                    change=record.change,
+                    name=record.key.name,
+                    ended=record.ended,
+                    succeeded=record.succeeded,
+                    message=record.message,
+                )
+                found[record.owner_uid] = (*found.get(record.owner_uid, ()), check)
+        return found
 
     def _pod(self, pod: OwnPod, state: PodState) -> PodView:
         node = self.cluster.nodes.get(Key("", pod.node)) if pod.node else None

@@ -63,6 +63,7 @@ def policy_of(settings: Settings) -> Policy:
     return Policy(
         tick_seconds=settings.tick_seconds,
         scrape_seconds=settings.scrape_seconds,
+        startup_timeout_seconds=settings.startup_timeout_seconds,
         max_gpus_per_namespace=settings.max_gpus_per_namespace,
         max_cost_per_hour_per_namespace=settings.max_cost_per_hour_per_namespace,
     )

@@ -67,6 +67,8 @@ class Reconciler:
     _memory_retry_at: dict[Key, float] = field(default_factory=dict)
     # Decisions that say something new and were not told yet: writes that they ask for come first.
     _untold: dict[Key, Decision] = field(default_factory=dict)
+    # Likewise the last step of a change of checkpoint, precision or speculation.
+    _steps: dict[Key, Decision] = field(default_factory=dict)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
     def take_over(self) -> None:
@@ -76,6 +78,7 @@ class Reconciler:
         self._backoffs.clear()
         self._memory_retry_at.clear()
         self._untold.clear()
+        self._steps.clear()
         self.observer.apply_problems.clear()
 
     def hand_over(self) -> None:
@@ -109,6 +112,8 @@ class Reconciler:
             self.metrics.show(model.key, model.figures)
             self.statuses.decided(model.key)
             self.book.count(model, now)
+            if model.step is not None:
+                self._steps[model.key] = model.step
             if model.key in self._tasks:
                 # Left to its last task: what was decided meanwhile is not carried out, and decided again after it.
                 continue
@@ -160,6 +165,7 @@ class Reconciler:
             self._backoffs,
             self._memory_retry_at,
             self._untold,
+            self._steps,
             self.observer.apply_problems,
         )
         for kept in by_model:
@@ -217,8 +223,9 @@ class Reconciler:
                     return self._apply(view, plan, render, now)
         tell = self._to_tell(plan, held_up=held_up)
         problems = self._problems(plan.key)
-        if tell is not None or self._memory_due(plan.key, now) or self.statuses.due(view, plan, problems, now):
-            return self._finish(view, plan, tell, now)
+        step = plan.key in self._steps and not held_up
+        if tell is not None or step or self._memory_due(plan.key, now) or self.statuses.due(view, plan, problems, now):
+            return self._finish(view, plan, tell, now, held_up=held_up)
         return None
 
     def _news(self, view: ModelView, plan: ModelPlan) -> Decision:
@@ -256,6 +263,7 @@ class Reconciler:
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
             terms=self._terms(view),
+            change=plan.change,
         )
 
     def _render(self, view: ModelView, plan: ModelPlan) -> RenderInput | None:
@@ -270,6 +278,7 @@ class Reconciler:
             replicas=plan.pool.replicas,
             settings=self._render_settings(),
             terms=self._terms(view),
+            change=plan.change,
         )
 
     def _terms(self, view: ModelView) -> Terms:
@@ -294,7 +303,9 @@ class Reconciler:
         problem: Problem | None = None
         outcome = Outcome()
         try:
-            outcome = await self.applier.apply(render, plan, self._memory(view))
+            change = self.memories.change(key)
+            remember = self.memories.change_untold(key)
+            outcome = await self.applier.apply(render, plan, self._memory(view), remember=remember)
         except Conflict as error:
             # Decided from an old state: the present one is in the store by now.
             log.info("%s: deciding again: %s", key, error)
@@ -303,7 +314,7 @@ class Reconciler:
         except VictimsUnseen as error:
             log.info("%s: deciding again: %s", key, error)
             self._retry(key, now, FIRST_BACKOFF_SECONDS)
-            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now, held_up=True)
             return
         except SchemaOutdated as error:
             problem = _stalled(ConditionReason.CRD_OUTDATED, f"{error}: upgrade the CRDs")
@@ -318,7 +329,7 @@ class Reconciler:
         except StillThere as error:
             log.info("%s: %s", key, error)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
-            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now, held_up=True)
             return
         except NotLeading:
             raise
@@ -326,7 +337,7 @@ class Reconciler:
             # What it met may be the trouble of one kind of objects (a webhook): status is another.
             log.warning("%s: %s", key, error)
             self._retry(key, now, LAST_BACKOFF_SECONDS)
-            await self._finish(view, plan, self._to_tell(plan, held_up=True), now)
+            await self._finish(view, plan, self._to_tell(plan, held_up=True), now, held_up=True)
             return
         except Exception as error:
             await self._failed(view, plan, error, now)
@@ -338,12 +349,20 @@ class Reconciler:
         else:
             self._nothing_to_write(key)
             self.book.note_update(key, outcome.update_available or "")
-            if outcome.replicas_written is not None:
-                self.memories.written(key, now)
-        await self._finish(view, plan, self._to_tell(plan, held_up=problem is not None), now)
+            if outcome.memory_written:
+                self.memories.written(key, change, now)
+        held_up = problem is not None
+        await self._finish(view, plan, self._to_tell(plan, held_up=held_up), now, held_up=held_up)
 
-    async def _finish(self, view: ModelView, plan: ModelPlan, tell: Decision | None, now: float) -> None:
+    async def _finish(
+        self, view: ModelView, plan: ModelPlan, tell: Decision | None, now: float, *, held_up: bool = False
+    ) -> None:
         """What follows writes, or stands alone: telling, memory, status."""
+        if not held_up and plan.key in self._steps:
+            taken = self._steps[plan.key]
+            await self.teller.tell(view.intent, taken)
+            del self._steps[plan.key]
+            self.book.tell_step(taken)
         if tell is not None:
             await self.teller.tell(view.intent, tell)
             self._untold.pop(plan.key, None)
@@ -358,6 +377,7 @@ class Reconciler:
     async def _write_memory(self, view: ModelView, now: float) -> None:
         """Write the memory for its own sake: if it cannot be, nothing else has to wait for it."""
         key = view.intent.key
+        change = self.memories.change(key)
         try:
             await self.applier.write_memory(view.intent, self._memory(view))
         except NotLeading:
@@ -367,7 +387,7 @@ class Reconciler:
             self._memory_retry_at[key] = now + LAST_BACKOFF_SECONDS
         else:
             self._memory_retry_at.pop(key, None)
-            self.memories.written(key, now)
+            self.memories.written(key, change, now)
 
     async def _failed(self, view: ModelView, plan: ModelPlan, error: Exception, now: float) -> None:
         """Something that nobody foresaw: logged whole, shown to the Model's author, retried with patience."""

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide import Policy, bounds
+from goodput.decide.change import never_served
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Problem
+from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PodView, Snapshot
 from goodput.domain.plan import ModelPlan, Placement, Plan
 
@@ -141,16 +143,10 @@ def _replaces_pods(view: ModelView) -> bool:
 def _unserved(view: ModelView, plan: ModelPlan) -> tuple[str, ...]:
     """Pools that serve nobody and never did.
 
-    Pods tell of themselves only; whether engines before them were ready is remembered by what was learned from them. A
-    pod on its way out may have been.
+    Of routers nothing is remembered.
     """
-    never_ready = (PodState.PENDING, PodState.STARTING, PodState.FAILED)
-    served = bool(plan.memory.startup_seconds) or plan.memory.proven_rps > 0.0
-    return tuple(
-        pool.name
-        for pool in (view.pool, view.router)
-        if pool.exists and all(pod.state in never_ready for pod in pool.pods) and not (served and pool is view.pool)
-    )
+    memories = ((view.pool, plan.memory), (view.router, LoopMemory()))
+    return tuple(pool.name for pool, memory in memories if pool.exists and never_served(pool, memory))
 
 
 def _blocked(message: str) -> Problem:

@@ -18,14 +18,21 @@ from goodput.domain.observed import ModelView
 from goodput.domain.plan import ModelPlan
 from goodput_controllers.conditions import URGENT
 from goodput_controllers.figures import Figure, FigureWindow, attainment_figure
-from goodput_controllers.status_text import cost_text, pool_of, pool_summary, replicas_text, status_of
+from goodput_controllers.status_text import canary_of, cost_text, pool_of, pool_summary, replicas_text, status_of
 
 QUIET_SECONDS = 300.0
 # After that time figures are looked at this often, each Model at an instant of its own.
 LOOK_SECONDS = 60.0
 # What a user should find in status for as long as it holds; the other rules come and go with the noise of the load.
 LASTING_RULES = frozenset(
-    {Rule.HOLD_METRICS, Rule.HOLD_PAUSED, Rule.HOLD_CONFLICT, Rule.HOLD_PROBLEM, Rule.HOLD_MEMORY}
+    {
+        Rule.HOLD_METRICS,
+        Rule.HOLD_PAUSED,
+        Rule.HOLD_CONFLICT,
+        Rule.HOLD_PROBLEM,
+        Rule.HOLD_MEMORY,
+        Rule.HOLD_CHANGE,
+    }
 )
 ADVICE = frozenset({Action.ADVISE_UP, Action.ADVISE_DOWN})
 Verdicts = frozenset[tuple[str, str, str]]
@@ -66,6 +73,7 @@ class _Known:
     figures: dict[str, Figure] = field(default_factory=dict)
     last: Decision | None = None
     told: Decision | None = None
+    step: Decision | None = None  # the last one of a change of checkpoint, precision or speculation
     # The decision that an earlier process left in status, while at most one was told since.
     found: DecisionStatus | None = None
     window: FigureWindow = field(default_factory=FigureWindow)
@@ -73,6 +81,13 @@ class _Known:
     # When its figures were looked at, and how far into a minute the intervals begin in which they are once.
     looked_at: float = 0.0
     offset_seconds: float = 0.0
+
+    @property
+    def latest(self) -> Decision | None:
+        """What was told last."""
+        if self.step is None or (self.told is not None and self.told.at > self.step.at):
+            return self.told
+        return self.step
 
     def interval(self, at: float) -> float:
         """The number of the interval."""
@@ -123,6 +138,12 @@ class StatusBook:
             known.found = None
         known.told = decision
 
+    def tell_step(self, decision: Decision) -> None:
+        """Take note that a step of a change was told; the next decision is not compared with it."""
+        known = self._of(decision.model)
+        known.found = None
+        known.step = decision
+
     def due(
         self,
         view: ModelView,
@@ -140,7 +161,8 @@ class StatusBook:
             self._adopt(known, present, now)
         if signature != known.signature or _update_flips(conditions, present):
             return True
-        if known.told is not None and known.told.id != known.decision_id and not _says(known.found, known.told):
+        latest = known.latest
+        if latest is not None and latest.id != known.decision_id and not _says(known.found, latest):
             return True
         if now - known.written_at < QUIET_SECONDS:
             return False
@@ -172,7 +194,7 @@ class StatusBook:
             plan,
             conditions=conditions,
             before=present,
-            decision=known.told,
+            decision=known.latest,
             figures=_figures(plan, known.window, now),
             pinned=pinned,
             now=now,
@@ -237,9 +259,9 @@ def _update_flips(conditions: Iterable[Condition], present: ModelStatus | None) 
 
 
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
-    pool = pool_of(view, plan)
+    pool, canary = pool_of(view, plan), canary_of(view, plan)
     urgent = frozenset((c.type, c.status, c.reason) for c in conditions if c.type in URGENT)
-    return view.intent.generation, replicas_text(pool), pool_summary(pool), cost_text(plan), urgent
+    return view.intent.generation, replicas_text(pool), pool_summary(pool, canary), cost_text(plan), urgent
 
 
 def _figures(plan: ModelPlan, window: FigureWindow, now: float) -> dict[str, Figure]:

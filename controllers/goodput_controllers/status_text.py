@@ -20,7 +20,7 @@ from goodput.api.modelstatus import (
 )
 from goodput.domain.conditions import Condition
 from goodput.domain.decision import Clamp, Decision
-from goodput.domain.identity import Key
+from goodput.domain.identity import CANARY_POOL, Key
 from goodput.domain.intent import RoutingMode
 from goodput.domain.observed import ModelView
 from goodput.domain.percent import percent
@@ -67,15 +67,29 @@ def pool_of(view: ModelView, plan: ModelPlan) -> Pool | None:
     return Pool(there.name, there.gpu_type, there.tensor_parallel, there.pipeline_parallel, there.spec_replicas, ready)
 
 
+def canary_of(view: ModelView, plan: ModelPlan) -> Pool | None:
+    """The canary of a change, while there is one or is to be one."""
+    change, there = plan.change, view.canary
+    if change is None or change.canary is None:
+        return None
+    placed = change.canary
+    return Pool(there.name, placed.gpu_type, placed.tensor_parallel, placed.pipeline_parallel, 1, there.ready)
+
+
 def replicas_text(pool: Pool | None) -> str | None:
     """`ready/desired`."""
     return f"{pool.ready}/{pool.desired}" if pool else None
 
 
-def pool_summary(pool: Pool | None) -> str | None:
-    """GPUs of one replica."""
+def pool_summary(pool: Pool | None, canary: Pool | None) -> str | None:
+    """GPUs of one replica, and of a canary."""
     if pool is None or not pool.gpu_type:
         return None
+    text = _gpus(pool)
+    return f"{text}, canary {_gpus(canary)}" if canary is not None else text
+
+
+def _gpus(pool: Pool) -> str:
     return f"{pool.tensor_parallel * pool.pipeline_parallel}x {pool.gpu_type}"
 
 
@@ -93,13 +107,13 @@ def status_of(
     """The whole status. `decision` is the last one that said something new (None: none in this process yet)."""
     generation = view.intent.generation
     old = before.conditions if before is not None else ()
-    pool = pool_of(view, plan)
+    pool, canary = pool_of(view, plan), canary_of(view, plan)
     values: dict[str, Any] = {
         "observed_generation": generation,
         "conditions": merge_conditions(old, conditions, generation=generation, now=rfc3339(now)),
         "slo": slo_text(view.intent.key, view.intent.slo),
-        "pools": (_pool_status(pool),) if pool else (),
-        "pool_summary": pool_summary(pool),
+        "pools": tuple(_pool_status(each) for each in (pool, canary) if each),
+        "pool_summary": pool_summary(pool, canary),
         "replicas": replicas_text(pool),
         "cost_per_hour": cost_text(plan),
         "service_url": f"http://{plan.key.name}.{plan.key.namespace}.svc",
@@ -129,7 +143,7 @@ def status_of(
 def _pool_status(pool: Pool) -> PoolStatus:
     return PoolStatus(
         name=pool.name,
-        role="Aggregated",
+        role="Canary" if pool.name == CANARY_POOL else "Aggregated",
         gpu_type=pool.gpu_type or None,
         tensor_parallel=pool.tensor_parallel,
         pipeline_parallel=pool.pipeline_parallel,

@@ -11,7 +11,7 @@ from goodput.adapters.kinds import MODELS
 from goodput.api.conditions import Condition as WrittenCondition
 from goodput.api.modelstatus import ModelStatus
 from goodput.domain.conditions import Condition, ConditionStatus, ConditionType
-from goodput.domain.decision import Action, Clamp, Decision
+from goodput.domain.decision import STEPS, Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
 from goodput.runtime.metrics import Metrics
@@ -25,6 +25,10 @@ _WARN: Mapping[str, str] = {
     ConditionType.METRICS_FRESH: ConditionStatus.FALSE,
     ConditionType.SLO_MET: ConditionStatus.FALSE,
 }
+
+
+# What an author should look at before users do.
+_DOUBTFUL = frozenset({Rule.UNCHECKED, Rule.CHECK_FAILED, Rule.CANARY_FAILED})
 
 
 def subject_of(key: Key, uid: str) -> Subject:
@@ -66,7 +70,8 @@ class Teller:
             "rejected": {item.option: item.reason for item in decision.rejected},
         }
         log.info("%s", decision.message, extra={"data": data})
-        if not decision.changes and decision.action not in (Action.ADVISE_UP, Action.ADVISE_DOWN):
+        advice = decision.action in (Action.ADVISE_UP, Action.ADVISE_DOWN)
+        if not decision.changes and not advice and decision.action not in STEPS:
             return
         clamped = decision.clamp is not Clamp.NONE
         await self.events.record(
@@ -74,7 +79,7 @@ class Teller:
             reason=decision.clamp.value if clamped else decision.rule.value,
             action=decision.action.value,
             note=f"{decision.message} (decision {decision.id})",
-            warning=clamped and decision.wanted_replicas > decision.to_replicas,
+            warning=(clamped and decision.wanted_replicas > decision.to_replicas) or decision.rule in _DOUBTFUL,
         )
 
     async def conditions(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from goodput.adapters.records import DeploymentRecord, OwnedObject, OwnPod, PodRecord
+from goodput.adapters.records import DeploymentRecord, JobRecord, OwnedObject, OwnPod, PodRecord
 from goodput.api import SLO, GPUType, Model
 from goodput.domain.identity import Key
 from goodput.runtime.entries import Entry, Kept
@@ -136,6 +136,8 @@ def _matters(before: PodRecord | None, after: PodRecord | None) -> bool:
 def _differs(before: OwnedObject, after: OwnedObject) -> bool:
     if isinstance(before, DeploymentRecord) and isinstance(after, DeploymentRecord):
         return _progress(before) != _progress(after)
+    if isinstance(before, JobRecord) and isinstance(after, JobRecord) and before.ended != after.ended:
+        return True
     return before.content != after.content
 
 

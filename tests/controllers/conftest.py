@@ -18,7 +18,7 @@ from goodput.domain.decision import Action, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, Snapshot
-from goodput.domain.plan import Figures, ModelPlan, Plan, PoolPlan
+from goodput.domain.plan import ChangePlan, Figures, ModelPlan, Plan, PoolPlan
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
 from goodput_controllers.process import Operator
@@ -44,6 +44,7 @@ class Law:
         self.wanted: dict[str, int] = {}
         self.broken: set[str] = set()
         self.advises = False
+        self.changes: dict[str, ChangePlan] = {}
         self.attainment: float | None = None
         self.snapshots: list[Snapshot] = []
 
@@ -124,6 +125,7 @@ class Law:
             conditions=tuple(conditions),
             figures=figures,
             memory=LoopMemory(born_at=memory.born_at, desired=want),
+            change=self.changes.get(intent.key.name),
         )
 
 

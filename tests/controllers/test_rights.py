@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.placements import placement
 
 from goodput.adapters.kinds import (
     CONFIG_MAPS,
@@ -23,6 +24,7 @@ from goodput.adapters.kinds import (
 )
 from goodput.adapters.kube_errors import Conflict
 from goodput.domain.identity import Key
+from goodput.domain.plan import ChangePlan, CheckRun
 from goodput_controllers.crds import compare_crds
 from goodput_controllers.telling import subject_of
 
@@ -76,13 +78,20 @@ async def test_the_chart_grants_what_is_used_and_nothing_else(new_bench: Callabl
     bench.furnish()
     bench.api.put(GPU_TYPES, {"metadata": {"name": "l40s"}, "spec": {}})
     await bench.start()
-    bench.apply(bench.model())
+    container = {"name": "eval", "image": "evals:7"}
+    check = {"jobTemplate": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    bench.apply(bench.model(qualityCheck=check))
     bench.law.wanted["llama"] = 3
     await bench.tick(2)
     bench.play_kubelet()
     recorder.conflict_once = True
     bench.law.wanted["llama"] = 2
     await bench.tick(3)
+    # A change with its canary and its check.
+    bench.law.changes["llama"] = ChangePlan(id="c1", held=True, canary=placement(), check=CheckRun.RUN)
+    await bench.tick()
+    bench.law.changes.clear()
+    await bench.tick()
     # What an older operator left: objects of every kind, of names that are none today.
     owner = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]["metadata"]["ownerReferences"]
     labels = {"app.kubernetes.io/managed-by": "goodput", "goodput.dev/model": "llama"}

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.placements import placement
 
 from goodput.domain.intent import RoutingMode
+from goodput.domain.plan import ChangePlan, CheckRun
 from goodput.resources.inputs import EngineInput, KubeObject, RenderInput, SecretKey
 from goodput.resources.kinds.memory import memory_config_map
 from goodput.resources.pinning import ANNOTATION_TEMPLATE
@@ -49,6 +51,31 @@ CASES: dict[str, dict[str, Any]] = {
         "tensor_parallel": 2,
         "tolerations": (json.dumps({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}),),
         "surge": False,
+    },
+    "canary": {
+        "quality": (("--quantization", "fp8"), ("spec.model", "meta-llama/Llama-3.1-8B-Instruct")),
+        "engine": EngineInput(args=("--quantization", "fp8")),
+        "metrics_from": ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},),
+        "image_pull_secrets": ("registry",),
+        "change": ChangePlan(id="0123456789", held=True, canary=placement(tensor_parallel=2), check=CheckRun.RUN),
+        "check": {
+            "backoffLimit": 1,
+            "activeDeadlineSeconds": 900,
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "eval",
+                            "image": "registry.example.com/evals:7",
+                            "command": ["evaluate"],
+                            "args": ["--url", "$(GOODPUT_CANARY_URL)"],
+                            "env": [{"name": "TASKS", "value": "gsm8k"}],
+                            "resources": {"requests": {"cpu": "1"}},
+                        }
+                    ]
+                }
+            },
+        },
     },
     "from-claim": {"model": "pvc://weights/llama/8b", "served_name": "llama-8b"},
 }

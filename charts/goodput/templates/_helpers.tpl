@@ -60,6 +60,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
+# The check of a change: made, watched and deleted, never edited.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services, serviceaccounts, configmaps]
   verbs: [get, list, watch, create, patch, delete]

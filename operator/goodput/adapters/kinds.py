@@ -41,6 +41,7 @@ SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+JOBS = Resource("batch", "v1", "jobs", "Job")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -66,6 +67,7 @@ OWNED = (
     NETWORK_POLICIES,
     POD_MONITORS,
     DEPLOYMENTS,
+    JOBS,
 )
 _BY_KIND = {(r.api_version, r.kind): r for r in (*OWNED, PODS, NODES, LEASES, EVENTS, MODELS, SLOS, GPU_TYPES)}
 

@@ -14,14 +14,16 @@ from typing import Any
 
 import orjson
 
-from goodput.adapters.kinds import DEPLOYMENTS
+from goodput.adapters.kinds import DEPLOYMENTS, JOBS
 from goodput.adapters.objects import Object, key_of
+from goodput.domain.change import Serving
 from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
 from goodput.domain.observed import PodState
 from goodput.domain.plan import Placement
 from goodput.resources.engine.deployment import placement_of
 from goodput.resources.names import ENGINE_CONTAINER
 from goodput.resources.pinning import ANNOTATION_IMAGE, annotations_of
+from goodput.resources.serving import ANNOTATION_CHANGE, serving_of
 
 SERVED_NAME_FLAG = "--served-model-name"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -138,11 +140,23 @@ class DeploymentRecord(OwnedObject):
     image: str = ""  # that its pods were rendered with
     served_name: str = ""  # under which its engines serve
     placement: Placement | None = None  # with which its pods were rendered
+    serving: Serving | None = None  # what they serve
+    change: str = ""  # id of the change that it is the canary of
 
     @property
     def rolling_out(self) -> bool:
         """Whether pods of an older template are still being replaced, or the controller has yet to look."""
         return self.observed_generation < self.generation or self.updated_replicas < self.total_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord(OwnedObject):
+    """A Job of ours, which judges a change, with how it ended."""
+
+    change: str = ""
+    ended: bool = False
+    succeeded: bool = False
+    message: str = ""  # why it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +260,24 @@ def deployment_record(manifest: Object) -> DeploymentRecord:
         image=annotations_of(manifest).get(ANNOTATION_IMAGE) or "",
         served_name=_served_name(manifest),
         placement=placement_of(manifest),
+        serving=serving_of(manifest),
+        change=annotations_of(manifest).get(ANNOTATION_CHANGE) or "",
+    )
+
+
+def job_record(manifest: Object) -> JobRecord:
+    """A Job of ours. Only its own conditions say that it ended: a pod that failed may be tried again."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    end = next((c for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+    message = ""
+    if end is not None and end["type"] == "Failed":
+        message = ": ".join(part for part in (str(end.get("reason") or ""), str(end.get("message") or "")) if part)
+    return JobRecord(
+        **_owned(manifest, JOBS.kind),
+        change=annotations_of(manifest).get(ANNOTATION_CHANGE) or "",
+        ended=end is not None,
+        succeeded=end is not None and end["type"] == "Complete",
+        message=message or ("it failed" if end is not None and end["type"] == "Failed" else ""),
     )
 
 

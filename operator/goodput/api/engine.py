@@ -257,20 +257,20 @@ class EnvVar(ApiModel):
     )
 
 
+Image = Annotated[
+    str,
+    Field(min_length=1, max_length=512),
+    matches(
+        r"[a-z0-9](?:[-a-zA-Z0-9._/]|:[0-9]+/)*(?::[A-Za-z0-9_][-A-Za-z0-9_.]*)?(?:@sha256:[a-f0-9]{64})?",
+        "an image is a name with a tag or digest, such as vllm/vllm-openai:v0.33.0",
+    ),
+]
+
+
 class Engine(ApiModel):
     """The vLLM that serves the model. All of it is optional."""
 
-    image: (
-        Annotated[
-            str,
-            Field(min_length=1, max_length=512),
-            matches(
-                r"[a-z0-9](?:[-a-zA-Z0-9._/]|:[0-9]+/)*(?::[A-Za-z0-9_][-A-Za-z0-9_.]*)?(?:@sha256:[a-f0-9]{64})?",
-                "an image is a name with a tag or digest, such as vllm/vllm-openai:v0.33.0",
-            ),
-        ]
-        | None
-    ) = None
+    image: Image | None = None
     """Image of the engine, such as `vllm/vllm-openai:v0.33.0`; the operator's settings may restrict which are allowed.
     Unset: the operator's default, pinned at the first roll-out."""
     args: _Args = ()

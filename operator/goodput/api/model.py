@@ -13,6 +13,7 @@ from goodput.api.engine import Engine
 from goodput.api.gputype import GPUTypeName
 from goodput.api.modelstatus import ModelStatus
 from goodput.api.podspec import LocalObjectRef
+from goodput.api.qualitycheck import QualityCheck
 from goodput.api.quantities import Price, parse_price
 from goodput.api.rules import ListOf, Rule, cel_string, matches
 from goodput.api.template import PodTemplate
@@ -218,6 +219,9 @@ class ModelSpec(ApiModel):
     """The vLLM that serves the model. Unset: the operator's default image, no further arguments."""
     template: PodTemplate | None = None
     """Further settings of the engine pods. Unset: none."""
+    quality_check: QualityCheck | None = None
+    """What must succeed before users meet another checkpoint, precision or speculation. Unset: such a change rolls out
+    as soon as a canary of it is ready, and Goodput says that nobody checked."""
     paused: Bool = False
     """Leave everything as it is: no scaling, no roll-out. Default false."""
 

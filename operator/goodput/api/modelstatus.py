@@ -21,7 +21,7 @@ class PoolStatus(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Name of the pool."""
     role: _Short
-    """What its replicas do: `Aggregated` (prefill and decode)."""
+    """What its replicas do: `Aggregated` (prefill and decode), or `Canary` (of a change, without users)."""
     gpu_type: _Short | None = None
     """GPU type of its replicas."""
     tensor_parallel: _Count | None = None
@@ -95,7 +95,8 @@ class DecisionStatus(ApiModel):
     time: Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
     """When it was made, RFC 3339."""
     action: _Short
-    """What was decided: Place, ScaleUp, ScaleDown, Hold, AdviseUp, AdviseDown or Replace."""
+    """What was decided: Place, ScaleUp, ScaleDown, Hold, AdviseUp, AdviseDown or Replace; of a change of
+    checkpoint, precision or speculation StartCanary, CheckQuality, Promote, Refuse or Drop."""
     reason: _Short
     """One word for why: the rule that decided, or the clamp that bounds it."""
     rule: _Short

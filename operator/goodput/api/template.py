@@ -49,7 +49,8 @@ _RESOURCE_NAMES = Rule(
 _Amounts = Annotated[dict[str, KubeQuantity], Field(max_length=3), _RESOURCE_NAMES]
 
 
-def _requests_within_limits(resources: Any) -> bool:
+def requests_within_limits(resources: Any) -> bool:
+    """Whether no request of `resources` is above its limit."""
     requests, limits = resources.requests or {}, resources.limits or {}
     return all(parse_quantity(requests[name]) <= parse_quantity(limits[name]) for name in requests if name in limits)
 
@@ -69,7 +70,7 @@ class Resources(ApiModel):
                 " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
             ),
             message="a request is at most its limit",
-            holds=_requests_within_limits,
+            holds=requests_within_limits,
             path=".requests",
         ),
     )

@@ -29,9 +29,10 @@ class Shared:
         shared = cls(free={name: there.free for name, there in supply.items()}, types=gpus)
         for view in models:
             namespace = view.intent.key.namespace
-            held, cost = _held(view.pool, gpus)
-            shared.gpus[namespace] = shared.gpus.get(namespace, 0) + held
-            shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost
+            for pool in (view.pool, view.canary):
+                held, cost = _held(pool, gpus)
+                shared.gpus[namespace] = shared.gpus.get(namespace, 0) + held
+                shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost
         return shared
 
 
@@ -73,17 +74,19 @@ def bound(
     shared: Shared,
     *,
     policy: Policy,
+    beside_per_hour: float = 0.0,
 ) -> Bounded:
     """`wanted` within every limit: the author's caps and free GPUs beat the SLO, minReplicas beats those, and what the
     administrator grants a namespace beats all: else an author could write any number.
 
     GPUs that are missing never lower what is asked for already: its Pending pods are reported instead.
+    `beside_per_hour` is what the Model's canary costs.
     """
     result = Bounded(wanted)
     if wanted < intent.min_replicas:
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"spec.scaling.minReplicas is {intent.min_replicas}")
     cap = ""
-    for limit, clamp, message in _limits(intent, placement, pool, shared):
+    for limit, clamp, message in _limits(intent, placement, pool, shared, beside_per_hour):
         if result.replicas > limit:
             result = Bounded(limit, clamp, f"{message()}, {wanted - limit} fewer than wanted")
             cap = message() if clamp is Clamp.MAX_COST else ""
@@ -98,7 +101,9 @@ def bound(
     return result
 
 
-def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared) -> list[_Limit]:
+def _limits(
+    intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, beside_per_hour: float
+) -> list[_Limit]:
     """The author's caps, and the GPUs that are free."""
     gpus = placement.gpus
     limits: list[_Limit] = []
@@ -108,14 +113,15 @@ def _limits(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
         )
     price = placement.price_per_hour
     if price and intent.max_cost_per_hour is not None:
-        affordable = int(intent.max_cost_per_hour / price + 1e-9)
+        affordable = int(max(0.0, intent.max_cost_per_hour - beside_per_hour) / price + 1e-9)
+        canary = f" beside a canary of {beside_per_hour:.2f} $/h" if beside_per_hour else ""
         limits.append(
             (
                 affordable,
                 Clamp.MAX_COST,
                 lambda: (
                     f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
-                    f" at {price:.2f} $/h"
+                    f" at {price:.2f} $/h{canary}"
                 ),
             )
         )
@@ -233,3 +239,37 @@ def add_one(intent: ModelIntent, placement: Placement, shared: Shared) -> None:
     namespace = intent.key.namespace
     shared.gpus[namespace] = shared.gpus.get(namespace, 0) + placement.gpus
     shared.cost[namespace] = shared.cost.get(namespace, 0.0) + (placement.price_per_hour or 0.0)
+
+
+def lacking_for_canary(
+    replicas: int, intent: ModelIntent, serves: Placement, canary: Placement, *, shared: Shared, policy: Policy
+) -> str:
+    """What there is no room for beside the `replicas` that serve, by number; '' if a canary may start."""
+    free = shared.free.get(canary.gpu_type)
+    if free is not None and free < canary.gpus:
+        return (
+            f"the canary needs {canary.gpus - free} more free GPUs {canary.gpu_type} ({canary.gpus} a replica, {free} "
+            "free): free them, or lower spec.scaling until a replica that serves can be spared"
+        )
+    spent = replicas * (serves.price_per_hour or 0.0)
+    price, most = canary.price_per_hour, intent.max_cost_per_hour
+    if price and most is not None and spent + price > most + 1e-9:
+        return (
+            f"spec.scaling.maxCostPerHour {most:.2f} $ does not pay a canary of {price:.2f} $/h beside {replicas} "
+            f"replicas of {spent:.2f} $/h: raise it, or wait until fewer serve"
+        )
+    if not grants_one(intent, canary, shared, policy):
+        return (
+            f"the canary needs {canary.gpus} more GPUs, and namespace {intent.key.namespace} holds as much as its "
+            "administrator grants: ask for more, or lower spec.scaling"
+        )
+    return ""
+
+
+def take_canary(intent: ModelIntent, canary: Placement, pool: PoolView, shared: Shared) -> None:
+    """Take what a canary needs; what its pod holds is no longer free, and what its Deployment asks for is counted."""
+    if not pool.exists:
+        add_one(intent, canary, shared)
+    free = shared.free.get(canary.gpu_type)
+    if free is not None and not pool.tally.holding:
+        shared.free[canary.gpu_type] = max(0, free - canary.gpus)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from goodput.decide.change import Change
+from goodput.decide.change_text import in_the_way, under_way
 from goodput.decide.placement import Placed
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
@@ -39,6 +41,7 @@ class Findings(Value, frozen=True, kw_only=True):
     able: Capacity | None  # of one replica
     count: Tally
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
+    change: Change
 
 
 def conditions(findings: Findings) -> tuple[Condition, ...]:
@@ -107,6 +110,9 @@ def _reconciling(findings: Findings) -> Condition:
         if findings.placed.placement is None:
             return Condition(kind, _FALSE, ConditionReason.SETTLED, "nothing can be placed yet")
         return Condition(kind, _TRUE, ConditionReason.FIRST_SEEN, "the first replicas are being created")
+    change = under_way(findings.change)
+    if change is not None:
+        return change
     if pool.rolling_out:
         return Condition(kind, _TRUE, ConditionReason.ROLLING_OUT, "pods of a new revision replace the old ones")
     ready = findings.count.ready
@@ -145,6 +151,9 @@ def _stalled(findings: Findings) -> Condition:
             message = f"the new revision does not get ready, old pods serve on: {message}"
             reason = ConditionReason.ROLLOUT_BLOCKED
         return Condition(kind, _TRUE, reason, message)
+    change = in_the_way(findings.change)
+    if change is not None:
+        return change
     for pool in (view.pool, view.router):
         if pool.pods_refused:
             message = f"pods of pool {pool.name} are refused: {pool.pods_refused[:500]}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
+from goodput.domain.change import NO_CHANGE, ChangeMark, Stage, Verdict
 from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable, empty
 from goodput.domain.samples import WIDTH, Sample, Samples
@@ -50,6 +51,8 @@ def dumps(memory: LoopMemory) -> str:
         for pod, row in zip(memory.marks.pods, memory.marks.values.tolist(), strict=True)
     ]
     body["router_marks"] = [[mark.pod, mark.scraped_at, *mark.values] for mark in memory.router_marks]
+    change = memory.change
+    body["change"] = [change.id, change.stage, change.since, change.verdict, change.note, change.base, change.before]
     return json.dumps(body, separators=(",", ":"), sort_keys=True)
 
 
@@ -77,9 +80,26 @@ def loads(text: str) -> LoopMemory | None:
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),
             router_marks=_marks(body["router_marks"], ROUTER_VALUES),
+            change=_change(body.get("change")),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
         return None
+
+
+def _change(row: list[Any] | None) -> ChangeMark:
+    """Absent in the memory of an operator that knew no changes."""
+    if row is None:
+        return NO_CHANGE
+    identity, stage, since, verdict, note, base, before = row
+    return ChangeMark(
+        id=_text(identity),
+        stage=Stage(stage),
+        since=_number(since),
+        verdict=Verdict(verdict),
+        note=_text(note),
+        base=_text(base),
+        before=_text(before),
+    )
 
 
 def _samples(rows: list[list[Any]]) -> Samples:

@@ -8,24 +8,28 @@ from math import isfinite
 from msgspec.structs import replace
 
 from goodput.decide import bounds, explain, history, outcome, replicas
+from goodput.decide.change import Change, as_it_runs, begin, plan_of, with_room
+from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import moving, place
+from goodput.decide.placement import Placed, moving, place
 from goodput.decide.podcounts import Counted
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
 from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
+from goodput.domain.change import Stage
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PoolView, Tally
-from goodput.domain.plan import ModelPlan, Placement, PoolPlan
+from goodput.domain.plan import ChangePlan, ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
+from goodput.perfmodel.catalogue import architecture
 from goodput.perfmodel.memory import weight_bytes
 
 
@@ -46,6 +50,7 @@ def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> Lo
             shape=memory.shape,
             max_ratios=memory.max_ratios,
             surge=memory.surge,
+            change=replace(memory.change, since=now),
         )
     if memory.objective != objective_mark(view.intent.objective):
         memory = replace(memory, samples=history.under_another_objective(memory.samples), proven_rps=0.0)
@@ -106,8 +111,12 @@ def sum_up(looked: Sequence[Looked], fleet: Fleet) -> list[Seen]:
 def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     """The plan of one Model."""
     view, memory, policy = looked.view, looked.memory, fleet.policy
+    asked = placed = place(view.intent, view.pool, fleet.gpus, fleet.supply, policy, strangers=fleet.strangers)
+    change = begin(view, memory, policy, fleet.now)
+    known = True
+    if change.held:
+        view, placed, known = _what_runs(view, asked, fleet)
     intent = view.intent
-    placed = place(intent, view.pool, fleet.gpus, fleet.supply, policy, strangers=fleet.strangers)
     if placed.placement is not None:
         memory = for_placement(memory, placed.placement)
     seen_ready, startups = learn_startups(view.pool, memory)
@@ -131,10 +140,27 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         recent=seen.recent,
         window=looked.window,
         count=looked.count,
+        change=change,
+        asked=asked,
+        known=known,
     )
     if placed.placement is not None and intent.objective is not None:
         size(work, placed.placement, intent.objective)
     return _conclude(work)
+
+
+def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView, Placed, bool]:
+    """`view` with an intent that tells what serves, its placement, and whether it is known what a replica can do."""
+    pool = view.pool
+    runs = pool.serving
+    if runs is not None:
+        if runs.architecture is None:
+            runs = replace(runs, architecture=architecture(runs.model))
+        intent = as_it_runs(view.intent, runs, pool)
+        placed = place(intent, pool, fleet.gpus, fleet.supply, fleet.policy, strangers=fleet.strangers)
+        if placed.placement is not None:
+            return replace(view, intent=intent), placed, True
+    return view, Placed(pool.placement or asked.placement), False
 
 
 def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:
@@ -165,7 +191,9 @@ def _conclude(work: Work) -> ModelPlan:
     clamp, clamp_message, overruled = Clamp.NONE, "", ""
     lacking = ""
     surge = surge_before
-    held = _held_rule(intent, pool, placement, fatal)
+    held = _held_rule(intent, pool, placement, fatal, known=work.known)
+    canary = work.asked.placement
+    beside = (canary.price_per_hour or 0.0) if canary is not None and view.canary.exists else 0.0
     if held is not None or placement is None:
         rule = held or Rule.HOLD_PROBLEM
         wanted_replicas = total = pool.spec_replicas if pool.exists else 0
@@ -176,7 +204,9 @@ def _conclude(work: Work) -> ModelPlan:
         room_since = wanted.law.room_since
         rule = wanted.law.rule
         wanted_replicas = wanted.law.replicas
-        limited = bounds.bound(wanted_replicas, intent, placement, pool, fleet.shared, policy=policy)
+        limited = bounds.bound(
+            wanted_replicas, intent, placement, pool, fleet.shared, policy=policy, beside_per_hour=beside
+        )
         clamp, clamp_message, overruled = limited.clamp, limited.message, limited.overruled
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
@@ -194,6 +224,7 @@ def _conclude(work: Work) -> ModelPlan:
     runs = pool.spec_replicas if (advise or held is not None) else total
     if placement is not None:
         bounds.take(runs, intent, placement, pool, fleet.shared)
+    change, change_plan = _change(work, placement, runs)
     action = _action(pool, total, surge=surge, surge_before=surge_before, advise=advise, placement=placement, held=held)
     inputs = outcome.inputs(work)
     detail = "; ".join(
@@ -236,6 +267,7 @@ def _conclude(work: Work) -> ModelPlan:
         able=work.able,
         failing=work.failing,
         count=work.count,
+        change=change,
     )
     return ModelPlan(
         key=intent.key,
@@ -244,12 +276,43 @@ def _conclude(work: Work) -> ModelPlan:
         conditions=conditions(findings),
         figures=figures,
         memory=outcome.remember(
-            work, decision, runs=runs, surge=surge if not advise else 0, room_since=room_since, loads=loads
+            work,
+            decision,
+            runs=runs,
+            surge=surge if not advise else 0,
+            room_since=room_since,
+            loads=loads,
+            change=change.mark,
         ),
+        change=change_plan,
+        step=step(intent.key, memory.change, change, now),
     )
 
 
-def _held_rule(intent: ModelIntent, pool: PoolView, placement: Placement | None, fatal: bool) -> Rule | None:
+def _change(work: Work, serves: Placement | None, runs: int) -> tuple[Change, ChangePlan | None]:
+    """The change after what serves took what it needs, and what is to exist for it."""
+    change, asked, fleet = work.change, work.asked.placement, work.fleet
+    if change.seen is None:
+        return change, None
+    intent, canary = work.view.intent, work.view.canary
+    if asked is None or serves is None:
+        change = with_room(change, work.asked.message or "it cannot be placed", fleet.now)
+    elif change.stage is Stage.WAITING:
+        lacking = ""
+        if any(pod.unschedulable for pod in canary.pods):
+            lacking = f"the canary is Pending: {asked.gpus} GPUs {asked.gpu_type} are missing"
+        elif not canary.exists:
+            lacking = bounds.lacking_for_canary(runs, intent, serves, asked, shared=fleet.shared, policy=fleet.policy)
+        change = with_room(change, lacking, fleet.now)
+    plan = plan_of(change, asked)
+    if plan is not None and plan.canary is not None:
+        bounds.take_canary(intent, plan.canary, canary, fleet.shared)
+    return change, plan
+
+
+def _held_rule(
+    intent: ModelIntent, pool: PoolView, placement: Placement | None, fatal: bool, *, known: bool
+) -> Rule | None:
     """The rule that keeps what runs whatever the load, or None."""
     if fatal or placement is None:
         return Rule.HOLD_PROBLEM
@@ -257,7 +320,7 @@ def _held_rule(intent: ModelIntent, pool: PoolView, placement: Placement | None,
         return Rule.HOLD_PAUSED
     if pool.exists and pool.foreign_scaler:
         return Rule.HOLD_CONFLICT
-    return None
+    return None if known else Rule.HOLD_CHANGE
 
 
 class _Law(Value, frozen=True):

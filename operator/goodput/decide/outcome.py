@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
+from goodput.domain.change import ChangeMark
 from goodput.domain.decision import Action, Decision, Quantity
 from goodput.domain.intent import RoutingMode
 from goodput.domain.memory import LoopMemory
@@ -51,6 +52,11 @@ def figures(work: Work, runs: int, total: int) -> Figures:
     sample = work.reading.sample
     price = placement.price_per_hour if placement is not None else None
     pods = work.count.placed
+    cost = price * pods if price is not None else None
+    canary, canaries = work.asked.placement, work.view.canary.tally.placed
+    if canaries and cost is not None:
+        each = canary.price_per_hour if canary is not None else None
+        cost = None if each is None else cost + each * canaries
     covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
     seen = work.attainment
     known = len(work.samples) > 0 and not work.reading.blind
@@ -67,7 +73,7 @@ def figures(work: Work, runs: int, total: int) -> Figures:
         replicas_desired=total,
         replicas_ready=work.count.ready,
         replicas_pending=work.count.starting,
-        cost_per_hour=price * pods if price is not None else None,
+        cost_per_hour=cost,
         input_tokens_mean=work.lengths.input_mean if work.lengths_requests else None,
         output_tokens_mean=work.lengths.output_mean if work.lengths_requests else None,
         utilisation=work.utilisation,
@@ -86,6 +92,7 @@ def remember(
     surge: int,
     room_since: float,
     loads: tuple[tuple[float, float], ...],
+    change: ChangeMark,
 ) -> LoopMemory:
     memory, reading, now = work.memory, work.reading, work.fleet.now
     policy = work.fleet.policy
@@ -108,6 +115,7 @@ def remember(
         metrics_problem_since=problem_since,
         loads=loads,
         surge=surge,
+        change=change,
         objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
         max_ratios=ratios,
         ratio_at=ratio_at,

@@ -36,6 +36,7 @@ class Policy(Value, frozen=True, kw_only=True):
     startup_prior_seconds: float = 60.0  # start-up of a small model before one was seen
     # Weights load at about this rate (store to GPU), for the start-up prior of large models.
     load_bytes_per_second: float = 1.0e9
+    startup_timeout_seconds: float = 1800.0  # an engine that takes longer to its first answer is given up
     drain_prior_seconds: float = 30.0  # p95 of the drain of a replica before requests were seen
     stale_scrapes: float = 3.0  # a scrape older than this many intervals is stale
     miss_window_seconds: float = 90.0  # window in which certain misses act

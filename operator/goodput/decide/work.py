@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from goodput.decide import bounds, history
+from goodput.decide.change import Change
 from goodput.decide.demand import Demand
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
@@ -48,6 +49,9 @@ class Work:
     recent: history.Totals  # of the last moments, since the last change took effect
     window: float  # seconds of the attainment
     count: Tally
+    change: Change
+    asked: Placed  # of what is asked for, whether or not it may serve yet
+    known: bool = True  # what a replica that serves can do
     demand: Demand | None = None
     outlook: Forecast | None = None
     able: Capacity | None = None  # of one replica, at the learned speed

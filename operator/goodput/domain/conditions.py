@@ -40,6 +40,8 @@ class ConditionReason(StrEnum):
     # Reconciling
     FIRST_SEEN = "FirstSeen"  # the object was just seen; nothing is known yet
     ROLLING_OUT = "RollingOut"  # pods of a new revision replace those of the old one
+    CANARY_STARTING = "CanaryStarting"  # a replica of another checkpoint, precision or speculation
+    QUALITY_CHECK_RUNNING = "QualityCheckRunning"  # the Job of spec.qualityCheck judges it
     SCALING = "Scaling"  # replicas differ from what was decided
     SETTLED = "Settled"  # what was decided is what runs
     HELD_UP = "HeldUp"  # what was decided does not run yet, and Stalled says what stands in the way
@@ -51,6 +53,8 @@ class ConditionReason(StrEnum):
     SERVED_NAME_CONFLICT = "ServedNameConflict"  # another Model of this namespace serves the same name
     SCALER_CONFLICT = "ScalerConflict"  # something else writes replicas of our Deployment
     ROLLOUT_BLOCKED = "RolloutBlocked"  # the new revision does not get ready, or surge GPUs are missing
+    QUALITY_CHECK_FAILED = "QualityCheckFailed"  # what serves serves on; the message names the Job
+    CANARY_FAILED = "CanaryFailed"  # the canary did not get ready; what serves serves on
     IMAGE_NOT_ALLOWED = "ImageNotAllowed"  # the operator's settings do not allow this image
     IMAGE_PULL_FAILED = "ImagePullFailed"
     SECRET_NOT_FOUND = "SecretNotFound"

@@ -20,6 +20,12 @@ class Action(StrEnum):
     ADVISE_UP = "AdviseUp"  # what Auto would have done
     ADVISE_DOWN = "AdviseDown"
     REPLACE = "Replace"  # pods on lost or failing nodes are being replaced
+    # Of a change of checkpoint, precision or speculation.
+    START_CANARY = "StartCanary"
+    CHECK_QUALITY = "CheckQuality"
+    PROMOTE = "Promote"  # users get it
+    REFUSE = "Refuse"  # what serves serves on
+    DROP = "Drop"  # its author asks for what runs
 
 
 class Rule(StrEnum):
@@ -40,6 +46,15 @@ class Rule(StrEnum):
     HOLD_PROBLEM = "HoldProblem"  # the Model has a problem that its author must mend
     HOLD_MEMORY = "HoldMemory"  # memory was lost: no scale-down for a full window
     BOUNDS = "Bounds"  # minReplicas or maxReplicas changed
+    HOLD_CHANGE = "HoldChange"  # nobody knows any more what a replica that serves can do: its Model was edited
+    CHANGE_ASKED = "ChangeAsked"  # another checkpoint, precision or speculation is asked for
+    CANARY_READY = "CanaryReady"
+    CHECK_PASSED = "CheckPassed"
+    UNCHECKED = "Unchecked"  # nobody checked the quality
+    SERVED_BEFORE = "ServedBefore"  # back to what served before
+    CHECK_FAILED = "CheckFailed"
+    CANARY_FAILED = "CanaryFailed"  # it did not get ready
+    CHANGE_UNDONE = "ChangeUndone"
 
 
 class Clamp(StrEnum):
@@ -81,7 +96,18 @@ _RULES = {
     Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
     Rule.HOLD_MEMORY: "no scale-down before a full window was watched",
     Rule.BOUNDS: "the bounds of the Model ask for it",
+    Rule.HOLD_CHANGE: "the Model was edited, and what its running replicas can do is not known",
+    Rule.CHANGE_ASKED: "another checkpoint, precision or speculation is asked for",
+    Rule.CANARY_READY: "the canary is ready",
+    Rule.CHECK_PASSED: "the quality check succeeded",
+    Rule.UNCHECKED: "the canary is ready, and nobody checked the quality",
+    Rule.SERVED_BEFORE: "it served before the last change, so nothing is checked",
+    Rule.CHECK_FAILED: "the quality check failed",
+    Rule.CANARY_FAILED: "the canary did not get ready",
+    Rule.CHANGE_UNDONE: "the Model asks for what runs",
 }
+# Steps of a change: what they count are canaries.
+STEPS = frozenset({Action.START_CANARY, Action.CHECK_QUALITY, Action.PROMOTE, Action.REFUSE, Action.DROP})
 _MOVES = frozenset({Action.SCALE_UP, Action.SCALE_DOWN, Action.ADVISE_UP, Action.ADVISE_DOWN, Action.REPLACE})
 _VERBS = {
     Action.PLACE: "Place",
@@ -91,6 +117,11 @@ _VERBS = {
     Action.ADVISE_UP: "Advise up",
     Action.ADVISE_DOWN: "Advise down",
     Action.REPLACE: "Replace",
+    Action.START_CANARY: "Start a canary",
+    Action.CHECK_QUALITY: "Check the quality",
+    Action.PROMOTE: "Roll out",
+    Action.REFUSE: "Refuse the change",
+    Action.DROP: "Drop the change",
 }
 
 
@@ -128,7 +159,8 @@ class Decision(Value, frozen=True, kw_only=True):
         count = (
             f"{before} -> {after} replicas" if self.action in _MOVES else f"{after} replica{'' if after == 1 else 's'}"
         )
-        text = f"{_VERBS[self.action]} {count}: {_RULES[self.rule]}"
+        what = _VERBS[self.action] if self.action in STEPS else f"{_VERBS[self.action]} {count}"
+        text = f"{what}: {_RULES[self.rule]}"
         if self.inputs:
             text += f" ({quantities(self.inputs)})"
         if self.clamp is not Clamp.NONE and self.wanted_replicas != after:

@@ -18,6 +18,9 @@ class Key(NamedTuple):
 # The one pool of an aggregated Model: each replica does prefill and decode.
 SERVE_POOL = "serve"
 ROUTER_POOL = "router"
+# One replica of a change that no user reaches, and the pods that judge it.
+CANARY_POOL = "canary"
+CHECK_POOL = "check"
 
 LABEL_MODEL = "goodput.dev/model"
 LABEL_POOL = "goodput.dev/pool"

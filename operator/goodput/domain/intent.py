@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from goodput.domain.architecture import Architecture
+from goodput.domain.change import Quality
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.values import Value
@@ -121,4 +122,8 @@ class ModelIntent(Value, frozen=True, kw_only=True):
     routing: RoutingMode = RoutingMode.ROUTER
     admission: bool = True
     paused: bool = False
+    # Checkpoint, precision and speculation; and a fingerprint of everything that a canary is made and judged by.
+    quality: Quality = ()
+    asked: str = ""
+    check_seconds: int | None = None  # a check may take so long; None: there is no spec.qualityCheck
     problems: tuple[Problem, ...] = ()

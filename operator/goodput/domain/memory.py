@@ -5,6 +5,7 @@ Lost or unreadable memory means priors, and no scale-down for a full window (`bo
 
 from __future__ import annotations
 
+from goodput.domain.change import NO_CHANGE, ChangeMark
 from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.samples import NO_SAMPLES, Samples
 from goodput.domain.values import Value
@@ -60,4 +61,5 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     objective: tuple[float | None, ...] = ()
     # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism".
     shape: str = ""
+    change: ChangeMark = NO_CHANGE  # of checkpoint, precision or speculation
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from goodput.domain.change import CheckView, Serving
+from goodput.domain.identity import CANARY_POOL
 from goodput.domain.intent import Carrier, GpuType, ModelIntent
+from goodput.domain.plan import Placement
 from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.values import Value
 
@@ -117,6 +120,9 @@ class PoolView(Value, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     carrier: Carrier | None = None  # the resource and labels with which its pods were rendered
+    placement: Placement | None = None  # with which its pods were rendered
+    serving: Serving | None = None  # None: nobody can tell
+    change: str = ""  # id of the change that it is the canary of
     pods: tuple[PodView, ...] = ()
     # Of `pods`, where somebody tallied them already: they are for as long as none of them changes.
     tallied: Tally | None = None
@@ -186,6 +192,9 @@ class GpuSupply(Value, frozen=True, kw_only=True):
         return max(0, self.capacity - self.used)
 
 
+NO_CANARY = PoolView(name=CANARY_POOL, exists=False)
+
+
 class ModelView(Value, frozen=True, kw_only=True):
     """Everything one Model's decision may look at."""
 
@@ -193,6 +202,8 @@ class ModelView(Value, frozen=True, kw_only=True):
     pool: PoolView
     router: PoolView
     telemetry: ModelTelemetry | None  # None: Prometheus was not asked or did not answer
+    canary: PoolView = NO_CANARY
+    checks: tuple[CheckView, ...] = ()
 
 
 class Snapshot(Value, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from goodput.domain.conditions import Condition
 from goodput.domain.decision import Decision, Rejected
 from goodput.domain.identity import Key
@@ -43,6 +45,27 @@ class PoolPlan(Value, frozen=True, kw_only=True):
     victims: tuple[tuple[str, int], ...] = ()
 
 
+class CheckRun(StrEnum):
+    """What is to become of the Job of a change."""
+
+    NONE = "None"
+    RUN = "Run"  # it is to exist
+    KEEP = "Keep"  # it stays if it exists: its pods' logs say what it found
+
+
+class ChangePlan(Value, frozen=True, kw_only=True):
+    """A change of checkpoint, precision or speculation that users do not get, or not yet.
+
+    `held`: pods that serve keep their template whatever the author wrote since. `canary` is what one replica that no
+    user reaches is made from (None: there is to be none).
+    """
+
+    id: str
+    held: bool
+    canary: Placement | None = None
+    check: CheckRun = CheckRun.NONE
+
+
 class Figures(Value, frozen=True, kw_only=True):
     """Live figures of a Model for status and metrics; None: unknown. Rates are requests per second."""
 
@@ -77,6 +100,9 @@ class ModelPlan(Value, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...]
     figures: Figures
     memory: LoopMemory
+    change: ChangePlan | None = None
+    # The step that the change took in this tick, if any.
+    step: Decision | None = None
 
 
 class Plan(Value, frozen=True, kw_only=True):

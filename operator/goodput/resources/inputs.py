@@ -8,7 +8,7 @@ from typing import Any
 
 from goodput.api.model import PVC_SCHEME
 from goodput.domain.intent import ModelIntent
-from goodput.domain.plan import Placement
+from goodput.domain.plan import ChangePlan, Placement
 
 # A Kubernetes object, or a part of one, as JSON writes it.
 KubeObject = dict[str, Any]
@@ -101,6 +101,14 @@ class RenderInput:
     engine: EngineInput = field(default=EngineInput())
     template: Mapping[str, Any] = field(default_factory=dict)
     terms: Terms = FREELY
+    # A change that users do not get yet; `check` is the spec of the Job that judges it ({}: there is none).
+    change: ChangePlan | None = None
+    check: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Whether engine pods keep their template whatever it would be by now."""
+        return self.change is not None and self.change.held
 
     @property
     def token(self) -> SecretKey | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
+from goodput.domain.identity import CANARY_POOL, CHECK_POOL, ROUTER_POOL, SERVE_POOL
 
 GROUP_VERSION = "goodput.dev/v1alpha1"
 
@@ -32,6 +32,16 @@ def router(model: str) -> str:
 def service(model: str) -> str:
     """The Service that users call, and the ServiceAccount of the router."""
     return model
+
+
+def canary(model: str) -> str:
+    """Deployment, Service and NetworkPolicy of the canary of a change."""
+    return f"{model}-{CANARY_POOL}"
+
+
+def check(model: str, change: str) -> str:
+    """Job that judges a change: a Job cannot be edited, so each change has its own."""
+    return f"{model}-{CHECK_POOL}-{change}"
 
 
 def memory(model: str) -> str:

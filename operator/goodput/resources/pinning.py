@@ -120,20 +120,23 @@ def choose(
     *,
     user_image: bool = False,
     take_update: bool = False,
+    hold: bool = False,
     shape_of: Callable[[Mapping[str, str]], str] = lambda _: "",
     differences: Callable[[Mapping[str, str], KubeObject], Iterable[str]] = lambda _pinned, _template: (),
 ) -> Choice:
     """The template that runs where nothing asks for another, else `render()` with its revision label.
 
+    With `hold` it is the one that runs whatever is asked for: that is judged elsewhere before.
     `shape_of` reads the shape from the annotations of the existing Deployment; `differences` says in words, from them
     and the template that runs, what an administrator's change would render differently.
     """
     inputs_hash = meta.short_hash(wanted.inputs)
     pinned = annotations_of(existing)
-    if existing is not None and pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape:
+    same = pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape
+    if existing is not None and (same or hold):
         template = stored_template(existing)
         others = differences(pinned, template) if template is not None else ()
-        update = _update(pinned, wanted, user_image, others)
+        update = None if hold else _update(pinned, wanted, user_image, others)
         if template is not None and not (take_update and update is not None):
             ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, ANNOTATION_DEFAULT_SECRETS, *wanted.pins}
             ours.add(wanted.image_annotation)

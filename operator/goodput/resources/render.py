@@ -8,6 +8,7 @@ from typing import Any
 from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
 from goodput.domain.intent import RoutingMode
 from goodput.resources import names
+from goodput.resources.canary import canary_objects
 from goodput.resources.engine.deployment import choose_template, engine_deployment
 from goodput.resources.inputs import Existing, KubeObject, ObjectKey, Rendered, RenderInput
 from goodput.resources.kinds.access import (
@@ -31,9 +32,9 @@ def object_key(item: Mapping[str, Any]) -> ObjectKey:
 def render_model(render: RenderInput, existing: Existing) -> Rendered:
     """Objects of `render`; pod templates that `existing` Deployments run are kept unless the user changed something.
 
-    `existing` needs only the Deployments and the Service: {("Deployment", "<model>-serve"): object, ...}; others are
-    ignored. What a pod needs comes before the Deployment that creates it. Engines open before the Service sends users
-    there, and close one pass after it sends them to routers.
+    `existing` needs only the Deployments, the Service and the Job of a change by kind and name, such as ("Deployment",
+    "<model>-serve"); others are ignored. What a pod needs comes before the Deployment that creates it. Engines open
+    before the Service sends users there, and close one pass after it sends them to routers.
     """
     intent, settings = render.intent, render.settings
     model = intent.key.name
@@ -60,6 +61,7 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
         updates.append(("router", router_choice.update_available))
         objects.append(router_deployment(render, router_choice, routers))
     objects.append(engine_deployment(render, engine_choice))
+    objects += canary_objects(render, existing)
     if settings.pod_monitor:
         pools = (SERVE_POOL, ROUTER_POOL) if routed else (SERVE_POOL,)
         objects += [

@@ -11,10 +11,13 @@ import orjson
 
 from goodput.adapters.records import OwnPod
 from goodput.api import SLO, Model
+from goodput.api.model import ModelSpec
+from goodput.api.quality import quality_of
 from goodput.domain.architecture import Architecture
+from goodput.domain.change import fingerprint
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.errors import InvalidObject
-from goodput.domain.identity import Key
+from goodput.domain.identity import CHECK_POOL, Key
 from goodput.domain.intent import ModelIntent, Objective, Problem, RoutingMode, ScalingMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.config import architecture_from_config
@@ -97,8 +100,31 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         routing=RoutingMode(spec.routing.mode),
         admission=spec.routing.admission == "Auto",
         paused=spec.paused,
+        quality=quality_of(spec),
+        asked=_asked(spec),
+        check_seconds=spec.quality_check.job_template.spec.active_deadline_seconds if spec.quality_check else None,
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+# What a canary is made and judged by, beside the model that it serves.
+_ASKED = (
+    "model",
+    "revision",
+    "served_name",
+    "credentials",
+    "image_pull_secrets",
+    "engine",
+    "template",
+    "quality_check",
+)
+
+
+def _asked(spec: ModelSpec) -> str:
+    """A fingerprint of what the author wrote of it; what is unset is left out: a newer operator finds the same."""
+    written = spec.model_dump(mode="json", include=set(_ASKED), exclude_none=True, exclude_unset=True)
+    written.get("engine", {}).pop("update", None)
+    return fingerprint(orjson.dumps(written, option=orjson.OPT_SORT_KEYS).decode())
 
 
 def _stalled(reason: ConditionReason, message: str, *, fatal: bool = True) -> Problem:
@@ -231,12 +257,19 @@ def _check_served_name(model: Model, key: Key, around: Surroundings, problems: l
 
 
 def _check_image(model: Model, around: Surroundings, problems: list[Problem]) -> None:
-    image = model.spec.engine.image
-    if image is not None and not around.settings.image_allowed(image):
+    images = [("spec.engine.image", model.spec.engine.image)]
+    if model.spec.quality_check is not None:
+        containers = model.spec.quality_check.job_template.spec.template.spec.containers
+        images += [
+            (f"spec.qualityCheck.jobTemplate: image of container {each.name}", each.image) for each in containers
+        ]
+    for field, image in images:
+        if image is None or around.settings.image_allowed(image):
+            continue
         problems.append(
             _stalled(
                 ConditionReason.IMAGE_NOT_ALLOWED,
-                f"spec.engine.image: {image} is none of the images that this cluster's Goodput allows: "
+                f"{field}: {image} is none of the images that this cluster's Goodput allows: "
                 f"{', '.join(around.settings.allowed_images)}",
             )
         )
@@ -252,6 +285,8 @@ def _check_pods(model: Model, around: Surroundings, problems: list[Problem]) -> 
         kind, name = found["kind"].lower(), found["name"]
         reason = ConditionReason.SECRET_NOT_FOUND if kind == "secret" else ConditionReason.CONFIGMAP_NOT_FOUND
         field = _field_of_secret(model, name, around.settings) if kind == "secret" else "spec.template"
+        if pod.pool == CHECK_POOL:
+            field = "spec.qualityCheck.jobTemplate"
         message = f"{field}: {pod.trouble_message}: create it; pod {pod.key.name} waits for it"
         problems.append(_stalled(reason, message, fatal=False))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from goodput.api import Model
 from goodput.api.template import as_kubernetes
 from goodput.domain.intent import ModelIntent
-from goodput.domain.plan import Placement
+from goodput.domain.plan import ChangePlan, Placement
 from goodput.domain.values import Value
 from goodput.resources.inputs import FREELY, EngineInput, RenderInput, RenderSettings, SecretKey, Terms
 from goodput.runtime.settings import Settings
@@ -39,6 +39,7 @@ def render_input(
     replicas: int,
     settings: RenderSettings,
     terms: Terms = FREELY,
+    change: ChangePlan | None = None,
 ) -> RenderInput:
     """One Model ready to be rendered."""
     spec = model.spec
@@ -58,6 +59,8 @@ def render_input(
         ),
         template=as_kubernetes(spec.template),
         terms=terms,
+        change=change,
+        check=spec.quality_check.as_kubernetes() if spec.quality_check else {},
     )
 
 
@@ -71,6 +74,7 @@ class RenderKey(Value, frozen=True, kw_only=True):
     replicas: int
     settings: RenderSettings
     terms: Terms
+    change: tuple[object, ...]
 
 
 def render_key(
@@ -80,24 +84,32 @@ def render_key(
     replicas: int,
     settings: RenderSettings,
     terms: Terms,
+    change: ChangePlan | None,
 ) -> RenderKey:
     """What the rendered objects depend on."""
     return RenderKey(
         uid=intent.uid,
         generation=intent.generation,
         intent=(intent.objective, intent.architecture, intent.admission, intent.routing, intent.served_name),
-        placement=(
-            placement.gpu_type,
-            placement.resource_name,
-            placement.node_selector,
-            placement.tolerations,
-            placement.tensor_parallel,
-            placement.pipeline_parallel,
-            placement.max_model_len,
-            placement.max_num_seqs,
-            placement.max_num_batched_tokens,
-        ),
+        placement=_shape(placement),
         replicas=replicas,
         settings=settings,
         terms=terms,
+        change=(change.id, change.held, change.check, _shape(change.canary)) if change is not None else (),
+    )
+
+
+def _shape(placement: Placement | None) -> tuple[object, ...]:
+    if placement is None:
+        return ()
+    return (
+        placement.gpu_type,
+        placement.resource_name,
+        placement.node_selector,
+        placement.tolerations,
+        placement.tensor_parallel,
+        placement.pipeline_parallel,
+        placement.max_model_len,
+        placement.max_num_seqs,
+        placement.max_num_batched_tokens,
     )

@@ -13,6 +13,7 @@ from goodput.domain.plan import Placement
 from goodput.resources import meta, names, pinning
 from goodput.resources.engine.pod import engine_template, other_startup_timeout
 from goodput.resources.inputs import KubeObject, RenderInput
+from goodput.resources.serving import ANNOTATION_SERVING, serving_json
 
 # Routers check health every 5 s: a new pod counts as available once they had the time to find it.
 MIN_READY_SECONDS = 10
@@ -100,8 +101,12 @@ def template_inputs(render: RenderInput) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value}
 
 
-def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> pinning.Choice:
-    """Template of the engine pods: that of `existing` until the user, the shape or an update asks for another."""
+def choose_template(existing: Mapping[str, Any] | None, render: RenderInput, pool: str = SERVE_POOL) -> pinning.Choice:
+    """Template of engine pods: that of `existing` until the user, the shape or an update asks for another.
+
+    Pods that serve keep it as long as a change of what they serve is held.
+    """
+    hold = render.held and pool == SERVE_POOL
     image = render.engine.image or render.settings.engine_image
     secrets = pinning.default_secrets(
         None if render.credentials else render.token, () if render.image_pull_secrets else render.pull_secrets
@@ -113,15 +118,21 @@ def choose_template(existing: Mapping[str, Any] | None, render: RenderInput) -> 
         image_annotation=pinning.ANNOTATION_IMAGE,
         pins={pinning.ANNOTATION_PLACEMENT: placement_json(render.placement), **secrets},
     )
-    return pinning.choose(
+    choice = pinning.choose(
         existing,
         wanted,
-        lambda: engine_template(render, image),
+        lambda: engine_template(render, image, pool),
         user_image=render.engine.image is not None,
-        take_update=render.terms.takes_update(SERVE_POOL),
+        take_update=render.terms.takes_update(pool),
+        hold=hold,
         shape_of=_pinned_shape,
         differences=lambda pinned, template: _differences(pinned, template, render),
     )
+    if not hold:
+        choice.annotations[ANNOTATION_SERVING] = serving_json(render.intent)
+    elif (record := pinning.annotations_of(existing).get(ANNOTATION_SERVING)) is not None:
+        choice.annotations[ANNOTATION_SERVING] = record
+    return choice
 
 
 def engine_deployment(render: RenderInput, choice: pinning.Choice) -> KubeObject:

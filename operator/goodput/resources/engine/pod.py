@@ -129,10 +129,10 @@ def _tolerations(render: RenderInput) -> list[Any]:
     return result
 
 
-def engine_template(render: RenderInput, image: str) -> KubeObject:
-    """Pod template without its revision label."""
+def engine_template(render: RenderInput, image: str, pool: str = SERVE_POOL) -> KubeObject:
+    """Pod template of `pool` without its revision label."""
     intent, template = render.intent, render.template
-    selector = meta.selector(intent.key.name, SERVE_POOL)
+    selector = meta.selector(intent.key.name, pool)
     spec: KubeObject = {
         "serviceAccountName": names.engine(intent.key.name),
         "automountServiceAccountToken": False,
@@ -156,7 +156,7 @@ def engine_template(render: RenderInput, image: str) -> KubeObject:
     }
     spec.update({key: value for key, value in optional.items() if value})
     metadata: KubeObject = {
-        "labels": {**usertemplate.user_metadata(template, "labels"), **meta.labels(intent.key.name, SERVE_POOL)}
+        "labels": {**usertemplate.user_metadata(template, "labels"), **meta.labels(intent.key.name, pool)}
     }
     annotations = usertemplate.user_metadata(template, "annotations")
     if annotations:

@@ -1,0 +1,76 @@
+"""Checkpoint, precision and speculation of a Model: a change of any of these goes through a canary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from goodput.api.engine import flag_of
+from goodput.api.model import ModelSpec
+from goodput.domain.change import Quality
+
+# Arguments of the engine that choose a checkpoint, a precision or how tokens are drafted. vLLM takes any unique prefix
+# of a flag, so a prefix of one of these counts as it.
+QUALITY_FLAGS = (
+    "--calculate-kv-scales",
+    "--code-revision",
+    "--config-format",
+    "--dtype",
+    "--hf-config-path",
+    "--hf-overrides",
+    "--kv-cache-dtype",
+    "--kv-cache-dtype-skip-layers",
+    "--load-format",
+    "--lora-dtype",
+    "--mamba-cache-dtype",
+    "--mamba-ssm-cache-dtype",
+    "--model-class-overrides",
+    "--model-impl",
+    "--model-loader-extra-config",
+    "--quantization",
+    "--quantization-config",
+    "--spec-method",
+    "--spec-model",
+    "--spec-tokens",
+    "--speculative-config",
+    "--tokenizer",
+    "--tokenizer-mode",
+    "--tokenizer-revision",
+    "-q",
+    "-sc",
+)
+_SHORT = {"-q": "--quantization", "-sc": "--speculative-config"}
+
+
+def quality_flag(token: str) -> str:
+    """The flag of QUALITY_FLAGS that `token` may mean, '' if none."""
+    flag = flag_of(token)
+    if not flag:
+        return ""
+    if flag in QUALITY_FLAGS:
+        return _SHORT.get(flag, flag)
+    # `-qfp8` is `-q fp8`.
+    if flag.startswith("-q") and not flag.startswith("--"):
+        return _SHORT["-q"]
+    return next((known for known in QUALITY_FLAGS if flag.startswith("--") and known.startswith(flag)), "")
+
+
+def quality_args(args: Iterable[str]) -> dict[str, str]:
+    """Flags of `args` that are QUALITY_FLAGS, with their words as they were written."""
+    found: dict[str, list[str]] = {}
+    flag = ""
+    for token in args:
+        if flag_of(token):
+            flag = quality_flag(token)
+        if flag:
+            found.setdefault(flag, []).append(token)
+    return {flag: " ".join(words) for flag, words in found.items()}
+
+
+def quality_of(spec: ModelSpec) -> Quality:
+    """Checkpoint, precision and speculation that `spec` asks for. The one list of them: a new field joins here."""
+    values = {
+        "spec.model": spec.model,
+        "spec.revision": spec.revision,
+        **quality_args(spec.engine.args),
+    }
+    return tuple(sorted((field, value) for field, value in values.items() if value))
