@@ -1,0 +1,39 @@
+"""The command line as a person calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from goodput.cli.main import main
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """`kubectl goodput ARGUMENTS`, with standard input."""
+
+    def call(*arguments: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(main, list(arguments), input=stdin)
+
+    return call
+
+
+def manifests(model: str = "meta-llama/Llama-3.1-8B-Instruct", slo: dict[str, Any] | None = None, **spec: Any) -> str:
+    """An SLO and a Model that names it; `slo` None: that of a chat."""
+    bounds = slo if slo is not None else {"ttft": "500ms", "tpot": "50ms", "attainment": "95%"}
+    documents = (
+        {"apiVersion": "goodput.dev/v1alpha1", "kind": "SLO", "metadata": {"name": "wanted"}, "spec": bounds},
+        {
+            "apiVersion": "goodput.dev/v1alpha1",
+            "kind": "Model",
+            "metadata": {"name": "m"},
+            "spec": {"model": model, "slo": "wanted", **spec},
+        },
+    )
+    return yaml.safe_dump_all(documents, sort_keys=False)

@@ -1,0 +1,266 @@
+"""`plan`: the options, the winner by three questions, and errors that name what to mend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.cli.conftest import manifests
+
+from goodput.adapters.fakes import FakeKube
+from goodput.adapters.kinds import GPU_TYPES, MODELS, NODES, PODS, SLOS, Resource
+from goodput.adapters.kube_errors import Refused
+from goodput.cli import plan as planning
+from goodput.cli.main import main
+
+
+def plan(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, ["plan", *arguments], input=stdin)
+
+
+def planned(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    result = plan("-f", "-", *arguments, "-o", "json", stdin=stdin or manifests())
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.output)[0])
+
+
+def test_a_plan_answers_three_questions() -> None:
+    """Can it run, how long does it take, what does it cost; then runners-up and notches."""
+    output = plan("-f", "-", "--rate", "10", stdin=manifests(gpuTypes=["h100-sxm", "h200-sxm", "l4"])).output
+    assert (
+        "m: meta-llama/Llama-3.1-8B-Instruct under SLO wanted (TTFT 500 ms, TPOT 50 ms for 95% of requests)" in output
+    )
+    parts = ["Chosen: 1 replica of h100-sxm TP1 (1 GPU).", "Can it run?", "How long does it take?"]
+    parts += [
+        "What does it cost?      6.88 $/h",
+        "Runners-up:",
+        "What each notch of the SLO costs:",
+        "TPOT 50 ms -> 100 ms",
+    ]
+    assert [part for part in parts if part not in output] == []
+    assert [output.index(part) for part in parts] == sorted(output.index(part) for part in parts)
+
+
+def test_json_holds_every_option() -> None:
+    """Those that do not fit too, each with why."""
+    found = planned("--rate", "10")
+    verdicts = {option["verdict"] for option in found["options"]}
+    assert {"Meets", "Dearer", "Misses", "TooLarge"} <= verdicts
+    assert all(option["why"] for option in found["options"][1:])
+    assert found["chosen"] == found["options"][0]["option"]
+
+
+def test_costs_are_those_of_the_fleet() -> None:
+    """$/h over requests and tokens of an hour."""
+    fleet = planned("--rate", "10", "--output-tokens", "200")["options"][0]["fleet"]
+    assert fleet["costPerThousandRequests"] == pytest.approx(fleet["costPerHour"] / 36.0, rel=1e-3)
+    assert fleet["costPerMillionOutputTokens"] == pytest.approx(fleet["costPerHour"] / 7.2, rel=1e-3)
+
+
+def test_slices_are_looked_at_on_request() -> None:
+    """They need cards that are cut so."""
+    assert "MIG profiles" in " ".join(planned("--rate", "1")["leftOut"])
+    assert any("2g.10gb" in option["option"] for option in planned("--rate", "1", "--mig")["options"])
+    assert planned(stdin=manifests(gpuTypes=["a100-80g-sxm-7g.80gb"]))["chosen"] == "a100-80g-sxm-7g.80gb TP1"
+
+
+def test_reasoning_is_waited_for() -> None:
+    """TTFT and so many tokens at the TPOT."""
+    output = plan("-f", "-", "--rate", "1", "--reasoning-tokens", "2000", stdin=manifests()).output
+    assert "Time to the first visible token is " in output
+    assert "2000 tokens of reasoning at " in output
+
+
+def test_who_is_much_faster_than_readers_is_told() -> None:
+    """With what a looser objective saves, where it does."""
+    output = plan("-f", "-", "--rate", "10", stdin=manifests()).output
+    assert "People read a token in about 120 ms: 50 ms is 2.4 times as fast" in output
+    slow = plan("-f", "-", "--rate", "10", stdin=manifests(slo={"tpot": "100ms"})).output
+    assert "People read" not in slow
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "want"),
+    [
+        pytest.param([], "", 2, "say what to plan", id="nothing"),
+        pytest.param(["-f", "-", "x"], manifests(), 2, "say what to plan", id="both"),
+        pytest.param(["-f", "-", "--rate", "nan"], manifests(), 2, "'--rate': nan is not above 0", id="NaN rate"),
+        pytest.param(["-f", "-", "--rate", "-1"], manifests(), 2, "--rate", id="negative rate"),
+        pytest.param(["-f", "-", "--gpu-type", "x"], manifests(), 1, "no type is named x", id="no such type"),
+        pytest.param(["-f", "-", "--plot", "pie=x.svg"], manifests(), 2, "--plot", id="no such plot"),
+        pytest.param(["-f", "-", "--plot", "frontier=x.doc"], manifests(), 2, ".svg", id="no such format"),
+        pytest.param(["-f", "-"], manifests(model="a/b"), 1, "spec.architecture", id="unknown model"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(arguments: list[str], stdin: str, code: int, want: str) -> None:
+    """Exit code and the name of what is wrong."""
+    result = plan(*arguments, stdin=stdin)
+    assert (result.exit_code, want in result.output) == (code, True), result.output
+
+
+GPU_TYPE = """---
+apiVersion: goodput.dev/v1alpha1
+kind: GPUType
+metadata: {{name: tiny}}
+spec: {spec}
+"""
+TINY = "{nodeSelector: {gpu: tiny}, memory: 1Gi, memoryBandwidth: 100G, flops: {bf16: 10T}}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(TINY.replace("}}", "}, pricePerHour: NaN}"), "GPUType tiny: spec.pricePerHour", id="NaN price"),
+        pytest.param(TINY.replace("}}", "}, gpusPerNode: 0}"), "GPUType tiny: spec.gpusPerNode", id="no GPU on a node"),
+        pytest.param(TINY.replace("1Gi", "0"), "GPUType tiny: spec.memory", id="no memory"),
+    ],
+)
+def test_a_nonsense_type_names_its_field(spec: str, want: str) -> None:
+    """Prices and sizes that are no numbers of their kind."""
+    result = plan("-f", "-", stdin=manifests() + GPU_TYPE.format(spec=spec))
+    assert (result.exit_code, want in result.output) == (1, True), result.output
+
+
+def test_a_gpu_of_one_gigabyte_holds_nothing_and_says_what_is_too_large() -> None:
+    """It can be described; nothing fits."""
+    stdin = manifests(gpuTypes=["tiny"]) + GPU_TYPE.format(spec=TINY)
+    result = plan("-f", "-", stdin=stdin)
+    assert result.exit_code == 0, result.output
+    assert "No option meets the SLO. The nearest is tiny TP" in result.output
+    assert "weights need" in result.output
+
+
+def test_heads_that_parallelism_does_not_divide() -> None:
+    """As many options as types, none of which exists."""
+    found = planned(stdin=manifests(parallelism={"tensor": 3}, gpuTypes=["l40s"]))
+    assert found["chosen"] is None
+    assert found["options"][0]["why"] == "TP 3 does not divide the 32 attention heads"
+
+
+def test_a_picture_of_cost_against_the_slo(tmp_path: Path) -> None:
+    """SVG and PNG; the same plan gives the same SVG."""
+    first, second, bitmap = (tmp_path / name for name in ("a.svg", "b.svg", "c.png"))
+    types = ["l40s", "h100-sxm"]
+    arguments = [f"--plot=frontier={file}" for file in (first, second, bitmap)]
+    result = plan("-f", "-", "--rate", "5", *arguments, stdin=manifests(gpuTypes=types))
+    assert result.exit_code == 0, result.output
+    assert first.read_bytes() == second.read_bytes()
+    assert b"<svg" in first.read_bytes()
+    assert bitmap.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are an extra."""
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    result = plan("-f", "-", "--plot", "frontier=x.svg", stdin=manifests())
+    assert result.exit_code == 1
+    assert "pip install 'goodput-operator[plot]'" in result.output
+
+
+def node(name: str, product: str, gpus: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product}},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": str(gpus)},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(name: str, where: str, gpus: int, **labels: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "labels": labels, "uid": name},
+        "spec": {
+            "nodeName": where,
+            "containers": [{"name": "x", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKube:
+    """A cluster with two l40s nodes and one of h100-sxm, on which others hold six GPUs."""
+    import asyncio
+
+    import yaml
+
+    api = FakeKube()
+    slo, model = yaml.safe_load_all(manifests())
+    model["status"] = {"demand": {"requestsPerSecond": "6", "inputTokens": "900", "outputTokens": "150"}}
+    for item in (slo, model):
+        item["metadata"]["namespace"] = "team"
+    things: list[tuple[Resource, dict[str, Any]]] = [
+        (SLOS, slo),
+        (MODELS, model),
+        (NODES, node("a", "NVIDIA-L40S", 8)),
+        (NODES, node("b", "NVIDIA-H100-80GB-HBM3", 8)),
+        (PODS, pod("other", "b", 8)),
+        (PODS, pod("own", "a", 8, **{"goodput.dev/model": "m", "goodput.dev/pool": "serve"})),
+    ]
+    for resource, item in things:
+        api.put(resource, item)
+    monkeypatch.setattr(planning, "run", lambda target, work: asyncio.run(work(api)))
+    return api
+
+
+def test_a_model_of_the_cluster_is_planned_for_what_users_offer(cluster: FakeKube) -> None:
+    """Measured demand and lengths; types that nodes carry; GPUs that others hold are not free, its own are."""
+    result = plan("model", "m", "-n", "team", "-o", "json")
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.output)
+    assert found["workload"]["requestsPerSecond"] == 6.0
+    assert found["workload"]["inputTokens"] == 900.0
+    assert {option["gpuType"] for option in found["options"]} == {"l40s", "h100-sxm"}
+    assert found["chosen"].startswith("l40s")
+    taken = next(option for option in found["options"] if option["gpuType"] == "h100-sxm" and option["fleet"])
+    assert (taken["available"], "fewer are free" in taken["why"]) == (False, True)
+    assert "Demand is what users offered" in plan("m", "-n", "team").output
+
+
+def test_a_question_goes_before_what_was_measured(cluster: FakeKube) -> None:
+    """What if there were ten times as many?"""
+    (found,) = json.loads(plan("m", "-n", "team", "--rate", "60", "-o", "json").output)
+    assert found["workload"]["requestsPerSecond"] == 60.0
+
+
+def test_who_may_not_see_nodes_gets_all_types(cluster: FakeKube) -> None:
+    """And is told so."""
+
+    def fault(verb: str, resource: Resource, name: str) -> None:
+        if resource is NODES:
+            raise Refused("nodes is forbidden")
+
+    cluster.fault = fault
+    result = plan("m", "-n", "team")
+    assert result.exit_code == 0, result.output
+    assert "Nodes may not be listed (nodes is forbidden): every GPU type counts as there in plenty." in result.output
+
+
+def test_a_model_that_is_not_there(cluster: FakeKube) -> None:
+    """Those that are, are named."""
+    result = plan("x", "-n", "team")
+    assert (result.exit_code, "no Model x in namespace team; there are: m" in result.output) == (1, True)
+
+
+def test_a_gputype_of_the_cluster_counts(cluster: FakeKube) -> None:
+    """Its price, and with it another winner."""
+    cluster.put(
+        GPU_TYPES,
+        {
+            "apiVersion": "goodput.dev/v1alpha1",
+            "kind": "GPUType",
+            "metadata": {"name": "l40s"},
+            "spec": {"pricePerHour": "0.5"},
+        },
+    )
+    (found,) = json.loads(plan("m", "-n", "team", "-o", "json").output)
+    fleet = found["options"][0]["fleet"]
+    assert (fleet["costPerHour"], fleet["priceAssumed"]) == (0.5 * fleet["gpus"], False)

@@ -1,0 +1,146 @@
+"""`size`: bytes of weights and KV cache, and where they fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from goodput.cli.main import main
+
+LLAMA_8B = "meta-llama/Llama-3.1-8B-Instruct"
+# Structure of CodeLlama-34b, from its config.json.
+CODE_34B = {
+    "_name_or_path": "codellama/CodeLlama-34b-hf",
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 8192,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 16384,
+    "torch_dtype": "bfloat16",
+}
+
+
+def size(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, ["size", *arguments], input=stdin)
+
+
+def sized(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    result = size(*arguments, "-o", "json", stdin=stdin)
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.output)
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("batch", "context", "want"),
+    [(32, 2048, 53_687_091_200), (16, 4096, 53_687_091_200), (32, 4096, 107_374_182_400)],
+)
+def test_the_kv_cache_of_llama_2_13b_is_known_to_the_byte(batch: int, context: int, want: int) -> None:
+    """2 * layers * heads * head size * 2 bytes for every token."""
+    found = sized("meta-llama/Llama-2-13b-hf", "--batch", str(batch), "--context", str(context))
+    assert found["kvBytes"] == want
+
+
+@pytest.mark.parametrize(("dtype", "want"), [("auto", 131_072), ("fp8", 65_536)])
+def test_bytes_of_a_token_follow_the_precision_of_the_cache(dtype: str, want: int) -> None:
+    """As the engine's planner prints them."""
+    assert sized(LLAMA_8B, "--kv-cache-dtype", dtype)["kvBytesPerToken"] == want
+
+
+def test_the_table_says_where_it_fits_and_why_not_on_fewer() -> None:
+    """The smallest replica of each type; what no replica of a type holds comes last."""
+    output = size("meta-llama/Llama-3.1-70B-Instruct", "--gpu-type", "h100-sxm", "--gpu-type", "t4").output
+    first, last = output.splitlines()[-2:]
+    assert first.split()[:4] == ["h100-sxm", "79.2", "GiB", "2"]
+    assert "TP 1: weights need 131.4 GiB of the 72.9 GiB that one GPU may use" in first
+    assert "does not fit" in last
+
+
+def test_what_is_asked_for_must_fit_at_once() -> None:
+    """More sequences need larger replicas."""
+    few = sized(LLAMA_8B, "--gpu-type", "l4", "--batch", "1")["gpuTypes"][0]
+    many = sized(LLAMA_8B, "--gpu-type", "l4", "--batch", "20")["gpuTypes"][0]
+    assert few["tensorParallel"] < many["tensorParallel"]
+    assert many["why"].startswith("TP 1: the KV cache holds ")
+
+
+def test_lower_precision_fits_where_the_checkpoint_does_not() -> None:
+    """70B on one H100 as int4; on a T4 fp8 has no kernels, and that is said."""
+    found = sized("meta-llama/Llama-3.1-70B-Instruct", "--precision", "int4", "--gpu-type", "h100-sxm")
+    assert (found["precision"], found["gpuTypes"][0]["tensorParallel"]) == ("int4", 1)
+    old = sized(LLAMA_8B, "--precision", "fp8", "--gpu-type", "t4")["gpuTypes"][0]
+    assert (old["fits"], "needs Ampere or newer" in old["why"]) == (False, True)
+
+
+def test_any_model_by_its_config(tmp_path: Path) -> None:
+    """A config.json in a file, or on standard input."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CODE_34B))
+    assert sized("-f", str(file))["model"] == "codellama/CodeLlama-34b-hf"
+    assert sized("-f", "-", stdin=json.dumps(CODE_34B))["parameters"] == pytest.approx(33.7e9, rel=0.01)
+
+
+def test_a_manifest_needs_no_slo() -> None:
+    """The architecture in a Model is as good as its config.json."""
+    fields = {name: value for name, value in CODE_34B.items() if name not in ("_name_or_path", "architectures")}
+    model = {
+        "apiVersion": "goodput.dev/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": "code"},
+        "spec": {"model": "pvc://weights/code", "slo": "none", "architecture": fields},
+    }
+    assert sized("-f", "-", stdin=json.dumps(model))["model"] == "pvc://weights/code"
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        pytest.param({**CODE_34B, "num_hidden_layers": 0}, "num_hidden_layers", id="zero layers"),
+        pytest.param({**CODE_34B, "num_key_value_heads": 7}, "num_key_value_heads", id="heads that do not divide"),
+        pytest.param({**CODE_34B, "hidden_size": "wide"}, "hidden_size", id="a text for a number"),
+        pytest.param({**CODE_34B, "model_type": "bert"}, "model_type", id="an encoder"),
+        pytest.param({**CODE_34B, "architectures": ["Qwen3Model"]}, "architectures", id="an embedding model"),
+        pytest.param({}, "num_hidden_layers", id="nothing"),
+    ],
+)
+def test_a_wrong_config_names_the_field(config: dict[str, Any], want: str) -> None:
+    """Exit code 1, one line, no traceback."""
+    result = size("-f", "-", stdin=json.dumps(config))
+    assert result.exit_code == 1, result.output
+    assert want in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "want"),
+    [
+        pytest.param([], 2, "say what to size", id="nothing"),
+        pytest.param([LLAMA_8B, "-f", "-"], 2, "say what to size", id="both"),
+        pytest.param(["meta-llama/Llama-3.1-8"], 1, "Did you mean meta-llama/Meta-Llama-3.1-8B", id="a typing error"),
+        pytest.param(["a/b"], 1, "give its config.json with -f", id="unknown"),
+        pytest.param([LLAMA_8B, "--gpu-type", "h1000"], 1, "--gpu-type: no type is named h1000", id="no such type"),
+        pytest.param([LLAMA_8B, "--precision", "fp7"], 1, "--precision: 'fp7' is not known", id="no such precision"),
+        pytest.param([LLAMA_8B, "--kv-cache-dtype", "x"], 1, "--kv-cache-dtype: 'x' is not known", id="no such dtype"),
+        pytest.param([LLAMA_8B, "--context", "200000"], 1, "--context: 200000 is more than", id="too long"),
+        pytest.param([LLAMA_8B, "--tp", "0"], 2, "--tp", id="no ranks"),
+        pytest.param([LLAMA_8B, "--batch", "nan"], 2, "--batch", id="NaN"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(arguments: list[str], code: int, want: str) -> None:
+    """The flag is named."""
+    result = size(*arguments, stdin="{}")
+    assert (result.exit_code, want in result.output) == (code, True), result.output
+
+
+def test_heads_that_tensor_parallelism_does_not_divide() -> None:
+    """28 heads over 8 ranks."""
+    place = sized("Qwen/Qwen2.5-7B-Instruct", "--tp", "8", "--gpu-type", "h100-sxm")["gpuTypes"][0]
+    assert (place["fits"], place["why"]) == (False, "TP 8 does not divide the 28 attention heads")
