@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from goodput.domain.architecture import Architecture
+from goodput.domain.errors import InvalidObject
 from goodput.perfmodel.config import architecture_from_config
+from goodput.perfmodel.precision import with_precision
 
 # Endings of hub ids that name a tuning of the same structure.
 _TUNINGS = ("-instruct", "-chat", "-base", "-hf", "-it", "-2507", "-2506", "-thinking", "-preview", "-pt")
+# Endings of hub ids that name how the weights are stored, and the format that each names.
+_PRECISIONS = tuple(
+    (re.compile(f"[-.]({pattern})$"), precision)
+    for pattern, precision in (
+        ("fp8(-dynamic|-kv|-block|-static(-pertensor)?)?", "fp8"),
+        ("(quantized[.])?w8a8(-int8)?|int8|gptq-int8|(quantized[.])?w8a16", "int8"),
+        ("awq(-int4|-4bit)?|gptq(-int4|-4bit)?|int4|(quantized[.])?w4a16(-g128)?|autoround", "int4"),
+        ("nvfp4|fp4", "nvfp4"),
+        ("mxfp4", "mxfp4"),
+    )
+)
 
 
 def _load(name: str) -> Any:
@@ -21,6 +35,15 @@ def _load(name: str) -> Any:
 @cache
 def _configs() -> dict[str, tuple[str, dict[str, Any]]]:
     return {_plain(name): (name, config) for name, config in sorted(_load("models.json").items())}
+
+
+@cache
+def _ids_without_owner() -> dict[str, str]:
+    """Name without its owner -> id, of names that one owner alone has."""
+    found: dict[str, list[str]] = {}
+    for each in _configs():
+        found.setdefault(each.rpartition("/")[2], []).append(each)
+    return {name: ids[0] for name, ids in found.items() if len(ids) == 1}
 
 
 def _plain(model_id: str) -> str:
@@ -40,10 +63,30 @@ def _plain(model_id: str) -> str:
 def architecture(model_id: str) -> Architecture | None:
     """Architecture of a hub id, None where it is not built in. Tunings share their base's structure.
 
-    A quantised checkpoint (`-FP8`, `-AWQ`, `-NVFP4`) is a model of its own: it is never read as its base.
+    A quantised checkpoint that is not built in itself has the structure of the model that its name begins with, and
+    stores weights as its ending says (`-FP8`, `-AWQ`, `-GPTQ-Int8`, `-w4a16`, `-NVFP4`), whoever published it:
+    embedding and head stay as they are, all else is quantised.
     """
-    found = _configs().get(_plain(model_id))
-    return architecture_from_config(model_id, found[1]) if found else None
+    plain = _plain(model_id)
+    found = _configs().get(plain)
+    if found:
+        return architecture_from_config(model_id, found[1])
+    for ending, precision in _PRECISIONS:
+        match = ending.search(plain)
+        if match:
+            return _quantised(model_id, plain[: match.start()], precision)
+    return None
+
+
+def _quantised(model_id: str, base_id: str, precision: str) -> Architecture | None:
+    base = _plain(base_id)
+    found = _configs().get(base) or _configs().get(_ids_without_owner().get(base.rpartition("/")[2], ""))
+    if not found:
+        return None
+    try:
+        return with_precision(architecture_from_config(model_id, found[1]), precision)
+    except InvalidObject:  # the base is stored narrower than the ending says: it is another checkpoint
+        return None
 
 
 def model_ids() -> tuple[str, ...]:

@@ -48,6 +48,9 @@ def drafter(arch: Architecture, speculation: Speculation) -> Architecture | None
         embedding_parameters=0.0,
         head_parameters=vocabulary * hidden,
         attention_parameters=arch.attention_parameters / arch.layers + _ENTERING[method] * hidden * hidden,
+        kv_projection_parameters=arch.kv_projection_parameters / arch.layers,
+        replicated_attention_parameters=arch.replicated_attention_parameters / arch.layers,
+        replicated_dense_parameters=arch.replicated_dense_parameters / (arch.sparse_layers or 1) if sparse else 0.0,
         dense_parameters=per_layer,
         expert_parameters=arch.expert_parameters / (arch.sparse_layers or arch.layers) if sparse else 0.0,
         experts=arch.experts if sparse else 0,
@@ -59,6 +62,8 @@ def drafter(arch: Architecture, speculation: Speculation) -> Architecture | None
         quantised_bytes=arch.quantised_bytes if method is DraftMethod.MTP else _BF16_BYTES,
         plain_bytes=arch.plain_bytes if method is DraftMethod.MTP else _BF16_BYTES,
         experts_only=arch.experts_only and method is DraftMethod.MTP,
+        attention_bytes=arch.attention_bytes if method is DraftMethod.MTP else None,
+        dense_bytes=arch.dense_bytes if method is DraftMethod.MTP else None,
         mtp_layers=0,
     )
 

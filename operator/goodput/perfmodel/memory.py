@@ -13,7 +13,7 @@ from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.kvcache import BLOCK_TOKENS, LATENT_BLOCK_TOKENS, KvPlan, KvSettings, plan_kv
-from goodput.perfmodel.precision import WEIGHT_FORMATS, check_kv
+from goodput.perfmodel.precision import WEIGHT_FORMATS, cannot_keep, cannot_run
 from goodput.perfmodel.weights import Parallel, RankWeights, expert_rank_share, rank_weights
 
 GPU_MEMORY_UTILIZATION = 0.92  # the engine's default
@@ -117,8 +117,8 @@ def fit(
     `parallel` replaces the two degrees. Unset limits are the engine's own. `extra_weight_bytes` are those of a draft
     model on each rank, `speculative_tokens` its tokens a step. With `max_model_len` that length must fit; else the
     longest that does is found, at least 4,096 tokens.
-    Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations` or `kv-cache` (for one request), and
-    `InvalidObject` for a KV dtype that is not known or that the GPU lacks.
+    Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations`, `kv-cache` (for one request) or `precision`
+    (which the GPU does not run), and `InvalidObject` for a KV dtype that is not known.
     """
     sequences, batched_tokens = engine_defaults(gpu)
     found = _fit(
@@ -143,8 +143,10 @@ def fit(
 
 @lru_cache(maxsize=8192)
 def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit:
-    check_kv(request.kv_dtype, gpu)
     parallel = request.parallel
+    reason = cannot_run(arch.precision, gpu) or cannot_keep(request.kv_dtype, gpu)
+    if reason:
+        return _Unfit(part="precision", message=f"{arch.name} on {gpu.name}: {reason}")
     requested = gpu.memory_bytes * request.utilisation
     weights = rank_weights(arch, parallel)
     stored = weights.total + request.extra_weight_bytes
@@ -243,6 +245,8 @@ def _windows(plan: KvPlan) -> float:
 
 def _what_helps(arch: Architecture, gpu: GpuType, part: str) -> str:
     """The smallest number of these GPUs on which it fits, and the precision that would fit on one."""
+    if part == "precision":
+        return ""
     helps = []
     ranks = _enough_ranks(arch, gpu)
     if ranks:

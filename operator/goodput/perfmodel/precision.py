@@ -93,31 +93,36 @@ def compute_column(precision: str, gpu: GpuType) -> str:
     return column if column in dict(gpu.flops) else "bf16"
 
 
-def check_runs(precision: str, gpu: GpuType) -> None:
-    """Raises `InvalidObject` where the GPU runs weights of this format neither natively nor unpacked to bf16.
+def cannot_run(precision: str, gpu: GpuType) -> str:
+    """Why the GPU runs weights of this format neither natively nor unpacked to bf16; empty: it does.
 
-    The engine's weight-only kernels (Marlin) unpack fp8, int4 and fp4 from Ampere on; of AMD's parts those without fp8
-    have none.
+    The engine's weight-only kernels (Marlin) unpack fp8, int4 and fp4 on NVIDIA parts from Ampere on; other vendors'
+    parts need the arithmetic itself, or unpack int4 and mxfp4. Raises `InvalidObject` for a format that is not known.
     """
     if precision not in WEIGHT_FORMATS:
         raise _invalid("weights", f"{precision!r} is not known; known are {', '.join(sorted(WEIGHT_FORMATS))}")
-    if WEIGHT_FORMATS[precision].column in dict(gpu.flops):
-        return
-    if gpu.name in _BEFORE_AMPERE and precision != "int4":
-        raise _invalid("weights", f"{precision} needs Ampere or newer, {gpu.name} is older: use bf16 or int4")
-    if gpu.resource_name.startswith("amd.com") and precision not in ("int4", "int8"):
-        column = WEIGHT_FORMATS[precision].column
-        raise _invalid("weights", f"{precision} needs a GPU with {column} arithmetic, {gpu.name} has none: use bf16")
+    column = WEIGHT_FORMATS[precision].column
+    nvidia = gpu.resource_name.startswith("nvidia.com/")
+    if precision == "nvfp4" and not nvidia:
+        return f"weights in nvfp4 need an NVIDIA GPU, {gpu.name} is none: use fp8 or mxfp4"
+    if column in dict(gpu.flops) or precision == "int4":
+        return ""
+    if gpu.name in _BEFORE_AMPERE:
+        return f"weights in {precision} need Ampere or newer, {gpu.name} is older: use bf16 or int4"
+    if not nvidia and precision != "mxfp4":
+        return f"weights in {precision} need a GPU with {column} arithmetic, {gpu.name} has none: use bf16 or int4"
+    return ""
 
 
 _BEFORE_AMPERE = frozenset({"t4", "v100-16g", "v100-32g"})
 
 
-def check_kv(name: str, gpu: GpuType) -> None:
-    """Raises `InvalidObject` where the GPU cannot hold the KV cache in this format."""
-    form = kv_format(name)
-    if form.native and form.native not in dict(gpu.flops):
-        raise _invalid("kvCache", f"{name} needs a GPU with {form.native} arithmetic, {gpu.name} has none")
+def cannot_keep(kv_dtype: str, gpu: GpuType) -> str:
+    """Why the GPU cannot hold the KV cache in this format; empty: it can. Raises `InvalidObject` for one not known."""
+    native = kv_format(kv_dtype).native
+    if native and native not in dict(gpu.flops):
+        return f"a KV cache in {kv_dtype} needs a GPU with {native} arithmetic, {gpu.name} has none: use auto or fp8"
+    return ""
 
 
 def with_precision(arch: Architecture, weights: str) -> Architecture:
