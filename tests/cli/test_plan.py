@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
-from tests.cli.conftest import manifests
+from tests.cli.builders import manifests
 
 from goodput.adapters.fakes import FakeKube
 from goodput.adapters.kinds import GPU_TYPES, MODELS, NODES, PODS, SLOS, Resource
@@ -154,7 +157,7 @@ def test_a_picture_of_cost_against_the_slo(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are an extra."""
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = plan("-f", "-", "--plot", "frontier=x.svg", stdin=manifests())
     assert result.exit_code == 1
     assert "pip install 'goodput-operator[plot]'" in result.output
@@ -188,10 +191,6 @@ def pod(name: str, where: str, gpus: int, **labels: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeKube:
     """A cluster with two l40s nodes and one of h100-sxm, on which others hold six GPUs."""
-    import asyncio
-
-    import yaml
-
     api = FakeKube()
     slo, model = yaml.safe_load_all(manifests())
     model["status"] = {"demand": {"requestsPerSecond": "6", "inputTokens": "900", "outputTokens": "150"}}
@@ -264,3 +263,22 @@ def test_a_gputype_of_the_cluster_counts(cluster: FakeKube) -> None:
     (found,) = json.loads(plan("m", "-n", "team", "-o", "json").output)
     fleet = found["options"][0]["fleet"]
     assert (fleet["costPerHour"], fleet["priceAssumed"]) == (0.5 * fleet["gpus"], False)
+
+
+def test_render_chooses_as_plan_does() -> None:
+    """One function, one answer."""
+    stdin = manifests(model="meta-llama/Llama-3.1-70B-Instruct")
+    chosen = planned(stdin=stdin)["options"][0]
+    result = CliRunner().invoke(main, ["render", "-f", "-"], input=stdin)
+    assert result.exit_code == 0, result.output
+    (engine,) = (
+        item
+        for item in yaml.safe_load_all(result.output)
+        if (item["kind"], item["metadata"]["name"]) == ("Deployment", "m-serve")
+    )
+    (container,) = engine["spec"]["template"]["spec"]["containers"]
+    arguments = container["args"]
+    assert arguments[arguments.index("--tensor-parallel-size") + 1] == str(chosen["tensorParallel"])
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == str(
+        chosen["tensorParallel"] * chosen["pipelineParallel"]
+    )

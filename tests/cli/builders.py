@@ -1,27 +1,10 @@
-"""The command line as a person calls it."""
+"""Manifests as a user writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 import yaml
-from click.testing import CliRunner, Result
-
-from goodput.cli.main import main
-
-Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def invoke() -> Invoke:
-    """`kubectl goodput ARGUMENTS`, with standard input."""
-
-    def call(*arguments: str, stdin: str = "") -> Result:
-        return CliRunner().invoke(main, list(arguments), input=stdin)
-
-    return call
 
 
 def manifests(model: str = "meta-llama/Llama-3.1-8B-Instruct", slo: dict[str, Any] | None = None, **spec: Any) -> str:
