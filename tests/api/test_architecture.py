@@ -66,6 +66,7 @@ _COMPRESSED = {
     "o_groups": 2,
     "index_n_heads": 4,
     "index_head_dim": 128,
+    "index_topk": 64,
     "sliding_window": 128,
     "compress_ratios": [0, 4, 128, 4, 128, 4, 128, 4],
 }

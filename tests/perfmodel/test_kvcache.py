@@ -118,6 +118,19 @@ def test_layers_with_narrower_heads_get_larger_blocks():
     assert len(plan.groups) == 6
 
 
+def test_compressed_attention_packs_pages_of_unlike_size_into_one_block():
+    """DeepSeek-V4-Flash, 43 layers: 22 pages of 37,440 bytes, 21 of 8,640 and 20 of 1,728, in 5 groups."""
+    plan = plan_kv(arch("deepseek-ai/DeepSeek-V4-Flash"), KvSettings())
+    assert plan.block_bytes == 1_039_680
+    assert [(group.block_tokens, group.window_tokens) for group in plan.groups] == [
+        (256, 0),
+        (64, 128),
+        (64, 128),
+        (4, 8),
+        (8, 128),
+    ]
+
+
 def test_three_layers_sharing_keep_a_third_and_a_window_of_a_tenth_keeps_a_tenth():
     """Cross-layer sharing divides KV by the layers that share; a window of 1,000 of 10,000 tokens by ten."""
     base = {

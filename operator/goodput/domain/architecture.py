@@ -35,6 +35,8 @@ class KvLayers(Value, frozen=True, kw_only=True):
     attention_flops: float = 0.0
     # Layers that attend to the KV that these keep, and keep none of their own (cross-layer sharing).
     sharing_layers: int = 0
+    # Tokens of a block where the engine fixes them, and packs unlike pages into one block (compressed attention).
+    block_tokens: int = 0
     # Tokens that a token attends to at most, though all are kept (sparse index attention); 0: all of them.
     attended_tokens: int = 0
 

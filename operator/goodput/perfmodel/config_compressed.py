@@ -7,6 +7,8 @@ An entry is 448 elements in 8 bits, 64 of the rotary part in bf16 and 8 bytes of
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from goodput.domain.architecture import KvLayers, LayerKind
 from goodput.perfmodel.config_attention import index_key_bytes
 from goodput.perfmodel.config_fields import Fields
@@ -16,6 +18,10 @@ _INDEXED_RATIO = 4
 _RATIOS = (0, 4, 128)
 _SCALE_BYTES = 8
 _FLOAT32_BYTES = 4
+# Tokens of a block of each cache, as the engine fixes them.
+_WINDOW_BLOCK = 64
+_ENTRY_BLOCK = 256
+_RAW_BLOCKS = {4: 4, 128: 8}
 
 
 def compressed(fields: Fields, hidden: int, index: int) -> Part:
@@ -36,43 +42,40 @@ def compressed(fields: Fields, hidden: int, index: int) -> Part:
     replicated = hidden * (query_rank + head_dim)
     parameters = replicated + query_rank * heads * head_dim
     parameters += heads * head_dim * output_rank + output_groups * output_rank * hidden
-    kept = [
-        KvLayers(
-            kind=LayerKind.WINDOW,
-            layers=1,
-            fixed_bytes=float(entry_bytes),
-            latent=True,
-            window_tokens=fields.integer("sliding_window"),
-            attention_flops=flops,
-        )
-    ]
+    window = fields.integer("sliding_window")
+    kept = [_cache(LayerKind.WINDOW, entry_bytes, _WINDOW_BLOCK, window_tokens=window, attention_flops=flops)]
     if ratio:
-        indexed = ratio == _INDEXED_RATIO
-        overlap = 2 if indexed else 1
+        overlap = 2 if ratio == _INDEXED_RATIO else 1
+        raw = {"block_tokens": _RAW_BLOCKS[ratio], "window_tokens": overlap * ratio}
         compressor = 2 * hidden * overlap * head_dim
-        key_bytes = index_dim = index_heads = 0
-        if indexed:
-            index_heads, index_dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
-            key_bytes = index_key_bytes(index_dim)
-            compressor += query_rank * index_heads * index_dim + hidden * index_heads
-            compressor += 2 * hidden * overlap * index_dim
-        parameters, replicated = parameters + compressor, replicated + compressor
-        # Of one raw token: what comes before an entry can be closed, of the layer and of its indexer.
-        raw_bytes = 2 * overlap * (head_dim + index_dim) * _FLOAT32_BYTES
         kept += [
-            KvLayers(
-                kind=LayerKind.FULL,
-                layers=1,
-                fixed_bytes=(entry_bytes + key_bytes) / ratio,
-                latent=True,
-                attention_flops=2.0 * index_heads * index_dim / ratio if indexed else flops / ratio,
-            ),
-            KvLayers(
-                kind=LayerKind.WINDOW,
-                layers=1,
-                fixed_bytes=float(raw_bytes),
-                latent=True,
-                window_tokens=overlap * ratio,
-            ),
+            _cache(LayerKind.FULL, entry_bytes / ratio, _ENTRY_BLOCK, attention_flops=flops / ratio),
+            _cache(LayerKind.WINDOW, 2 * overlap * head_dim * _FLOAT32_BYTES, **raw),
         ]
+        if ratio == _INDEXED_RATIO:
+            index_heads, index_dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
+            compressor += query_rank * index_heads * index_dim + hidden * index_heads + 2 * hidden * overlap * index_dim
+            # The indexer picks so many entries; its own keys it compares with all of them.
+            picked = fields.integer("index_topk") * ratio
+            kept[1] = replace(kept[1], attended_tokens=picked)
+            index_flops = 2.0 * index_heads * index_dim / ratio
+            kept += [
+                _cache(LayerKind.FULL, index_key_bytes(index_dim) / ratio, _ENTRY_BLOCK, attention_flops=index_flops),
+                _cache(LayerKind.WINDOW, 2 * overlap * index_dim * _FLOAT32_BYTES, **raw),
+            ]
+        parameters, replicated = parameters + compressor, replicated + compressor
     return Part(parameters=float(parameters), replicated=float(replicated), kept=tuple(kept))
+
+
+def _cache(
+    kind: LayerKind, token_bytes: float, block_tokens: int, *, window_tokens: int = 0, attention_flops: float = 0.0
+) -> KvLayers:
+    return KvLayers(
+        kind=kind,
+        layers=1,
+        fixed_bytes=float(token_bytes),
+        latent=True,
+        block_tokens=block_tokens,
+        window_tokens=window_tokens,
+        attention_flops=attention_flops,
+    )

@@ -13,14 +13,14 @@ from math import ceil
 
 from goodput.domain.architecture import Architecture, KvLayers, LayerKind
 from goodput.domain.values import Value
+from goodput.perfmodel.kvlayout import Bucket, KvGroup, KvPlan
+from goodput.perfmodel.kvpacked import packed
 from goodput.perfmodel.precision import KvFormat, kv_format
 
 BLOCK_TOKENS = 16
 LATENT_BLOCK_TOKENS = 64  # of kernels for latent attention with packed or sparse entries
 # Below this ratio of the largest to the smallest bucket, the engine makes groups of the largest, and pads the others.
 _CLOSE_BUCKETS = 1.5
-# Blocks that the engine keeps for its own use: the null block.
-_NULL_BLOCKS = 1
 
 
 class KvSettings(Value, frozen=True, kw_only=True):
@@ -36,105 +36,6 @@ class KvSettings(Value, frozen=True, kw_only=True):
     max_concurrent_batches: int = 1
     prefix_caching: bool = True
     speculative_tokens: int = 0
-
-
-class KvGroup(Value, frozen=True, kw_only=True):
-    """One group of layers: blocks that a sequence takes in it."""
-
-    kind: LayerKind
-    block_tokens: int
-    window_tokens: int = 0
-    state_blocks: int = 0
-
-    def blocks(self, tokens: int, in_flight_tokens: int) -> int:
-        """Blocks that the engine plans for a sequence of `tokens` of which `in_flight_tokens` may be in the making."""
-        if self.kind is LayerKind.STATE:
-            return self.state_blocks
-        if self.kind is LayerKind.FULL:
-            return -(-tokens // self.block_tokens)
-        if self.kind is LayerKind.CHUNK:
-            return -(-min(self.window_tokens + in_flight_tokens, tokens) // self.block_tokens)
-        # A window need not start at the edge of a block: one more.
-        return -(-min(self.window_tokens - 1 + in_flight_tokens, tokens) // self.block_tokens) + 1
-
-    def held(self, tokens: float) -> float:
-        """Blocks that a decoding sequence of `tokens` holds on average, its last block half full."""
-        if self.kind is LayerKind.STATE:
-            return float(self.state_blocks)
-        if self.kind is LayerKind.FULL:
-            return tokens / self.block_tokens + 0.5
-        if self.kind is LayerKind.CHUNK:
-            # Of a long sequence, the chunk that is being filled is half full.
-            seen = min(tokens, 0.5 * self.window_tokens) if tokens > self.window_tokens else tokens
-            return seen / self.block_tokens + 0.5
-        return min(tokens, float(self.window_tokens)) / self.block_tokens + (
-            1.0 if tokens > self.window_tokens else 0.5
-        )
-
-
-class KvPlan(Value, frozen=True, kw_only=True):
-    """Blocks of the pool on one rank. `block_bytes` is 0 where nothing is kept."""
-
-    block_bytes: int
-    block_tokens: int  # of full attention, as the engine reports it
-    groups: tuple[KvGroup, ...]
-    in_flight_tokens: int
-    # Tokens of a sequence that one block holds on all context-parallel ranks together, over those on one.
-    context_parallel: int = 1
-
-    def blocks(self, pool_bytes: float) -> int:
-        """Blocks of a pool of so many bytes."""
-        return int(pool_bytes // self.block_bytes) if self.block_bytes and pool_bytes > 0 else 0
-
-    def blocks_per_request(self, tokens: int) -> int:
-        """Blocks that the engine plans for one request of `tokens`."""
-        local = -(-tokens // self.context_parallel)
-        return sum(
-            group.blocks(local if group.kind is LayerKind.FULL else tokens, self.in_flight_tokens)
-            for group in self.groups
-        )
-
-    def max_concurrency(self, pool_bytes: float, max_model_len: int) -> float:
-        """Requests of the full length that the pool holds at once, as the engine reports it."""
-        needed = self.blocks_per_request(max_model_len)
-        return self.blocks(pool_bytes) / needed if needed else float("inf")
-
-    def size_tokens(self, pool_bytes: float, max_model_len: int) -> int:
-        """`kv_cache_size_tokens` as the engine reports it: concurrency at the full length, times that length."""
-        needed = self.blocks_per_request(max_model_len)
-        return int(self.blocks(pool_bytes) / needed * max_model_len) if needed else 0
-
-    def holds(self, pool_bytes: float, tokens: int) -> bool:
-        """Whether the engine starts with `tokens` as its longest request."""
-        return self.blocks_per_request(tokens) <= self.blocks(pool_bytes) - _NULL_BLOCKS or not self.block_bytes
-
-    def longest(self, pool_bytes: float, limit: int) -> int:
-        """Longest request, up to `limit` tokens, with which the engine starts; 0: none."""
-        if self.holds(pool_bytes, limit):
-            return limit
-        low, high = 0, limit
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.holds(pool_bytes, middle):
-                low = middle
-            else:
-                high = middle
-        return low
-
-    def held_blocks(self, tokens: float) -> float:
-        """Blocks that a decoding sequence of `tokens` holds on average."""
-        local = tokens / self.context_parallel
-        return sum(group.held(local if group.kind is LayerKind.FULL else tokens) for group in self.groups)
-
-
-class _Bucket(Value, frozen=True, kw_only=True):
-    """Layers of one stage that keep the same, on one rank."""
-
-    kind: LayerKind
-    layers: int
-    token_bytes: float
-    window_tokens: int = 0
-    state_bytes: int = 0
 
 
 def rank_token_bytes(kept: KvLayers, form: KvFormat, tensor_parallel: int) -> float:
@@ -159,6 +60,8 @@ def plan_kv(arch: Architecture, settings: KvSettings) -> KvPlan:
     in_flight = settings.max_concurrent_batches * settings.max_num_batched_tokens
     if not buckets:
         return KvPlan(block_bytes=0, block_tokens=settings.block_tokens, groups=(), in_flight_tokens=in_flight)
+    if any(bucket.block_tokens for bucket in buckets):
+        return packed(buckets, in_flight)
     if all(bucket.kind is LayerKind.FULL for bucket in buckets):
         # One table of blocks for all: pages may differ, and a block has one of each layer.
         page = sum(bucket.layers * _page(bucket.token_bytes, settings.block_tokens) for bucket in buckets)
@@ -192,29 +95,31 @@ def plan_kv(arch: Architecture, settings: KvSettings) -> KvPlan:
     )
 
 
-def _buckets(arch: Architecture, settings: KvSettings, form: KvFormat) -> tuple[_Bucket, ...]:
+def _buckets(arch: Architecture, settings: KvSettings, form: KvFormat) -> tuple[Bucket, ...]:
     """Layers that keep the same on a rank, of the largest stage: stages take an equal share, rounded up."""
-    found: dict[_Bucket, int] = {}
+    found: dict[Bucket, int] = {}
     for kept in arch.kv_layers:
         state = 0
         if kept.kind is LayerKind.STATE:
             state = ceil(kept.fixed_bytes / settings.tensor_parallel)
-        bucket = _Bucket(
+        bucket = Bucket(
             kind=kept.kind,
             layers=0,
             token_bytes=0.0 if state else rank_token_bytes(kept, form, settings.tensor_parallel),
             window_tokens=kept.window_tokens,
             state_bytes=state,
+            block_tokens=kept.block_tokens,
         )
         if bucket.token_bytes > 0 or state:
             found[bucket] = found.get(bucket, 0) + kept.layers
     return tuple(
-        _Bucket(
+        Bucket(
             kind=bucket.kind,
             layers=-(-layers // settings.pipeline_parallel),
             token_bytes=bucket.token_bytes,
             window_tokens=bucket.window_tokens,
             state_bytes=bucket.state_bytes,
+            block_tokens=bucket.block_tokens,
         )
         for bucket, layers in found.items()
     )
@@ -224,7 +129,7 @@ def _page(token_bytes: float, block_tokens: int) -> int:
     return ceil(token_bytes * block_tokens)
 
 
-def _equal_pages(buckets: tuple[_Bucket, ...], block_tokens: int) -> tuple[int, tuple[int, ...]]:
+def _equal_pages(buckets: tuple[Bucket, ...], block_tokens: int) -> tuple[int, tuple[int, ...]]:
     """Bytes of the page that all layers get, and tokens of a block in each bucket (0: a state)."""
     states = [bucket.state_bytes for bucket in buckets if bucket.kind is LayerKind.STATE]
     attention = [bucket for bucket in buckets if bucket.kind is not LayerKind.STATE]
@@ -241,7 +146,7 @@ def _equal_pages(buckets: tuple[_Bucket, ...], block_tokens: int) -> tuple[int, 
     return page, tokens
 
 
-def _group_size(buckets: tuple[_Bucket, ...]) -> int:
+def _group_size(buckets: tuple[Bucket, ...]) -> int:
     """Layers of a group: those of the smallest bucket, or of the largest where that pads little."""
     counts = [bucket.layers for bucket in buckets]
     return max(counts) if max(counts) < _CLOSE_BUCKETS * min(counts) else min(counts)

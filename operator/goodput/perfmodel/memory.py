@@ -12,7 +12,8 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
-from goodput.perfmodel.kvcache import BLOCK_TOKENS, LATENT_BLOCK_TOKENS, KvPlan, KvSettings, plan_kv
+from goodput.perfmodel.kvcache import BLOCK_TOKENS, LATENT_BLOCK_TOKENS, KvSettings, plan_kv
+from goodput.perfmodel.kvlayout import KvPlan
 from goodput.perfmodel.precision import WEIGHT_FORMATS, cannot_keep, cannot_run
 from goodput.perfmodel.weights import Parallel, RankWeights, expert_rank_share, rank_weights
 
