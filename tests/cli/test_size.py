@@ -144,3 +144,13 @@ def test_heads_that_tensor_parallelism_does_not_divide() -> None:
     """28 heads over 8 ranks."""
     place = sized("Qwen/Qwen2.5-7B-Instruct", "--tp", "8", "--gpu-type", "h100-sxm")["gpuTypes"][0]
     assert (place["fits"], place["why"]) == (False, "TP 8 does not divide the 28 attention heads")
+
+
+@pytest.mark.parametrize(
+    ("profile", "want"),
+    [("1g.5gb", 7), ("1g.10gb", 4), ("2g.10gb", 3), ("3g.20gb", 2), ("4g.20gb", 1), ("7g.40gb", 1)],
+)
+def test_a_card_holds_so_many_slices(profile: str, want: int) -> None:
+    """Seven slices of compute, eight of memory."""
+    found = sized("Qwen/Qwen3-0.6B", "--gpu-type", f"a100-40g-sxm-{profile}")
+    assert found["gpuTypes"][0]["replicasPerCard"] == want

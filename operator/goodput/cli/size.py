@@ -28,6 +28,7 @@ _COLUMNS = (
     "kv tokens",
     "longest request",
     "at once",
+    "per card",
     "why no fewer",
 )
 
@@ -40,6 +41,7 @@ class Place:
     tensor_parallel: int
     pool: KvPool | None
     at_once: float  # requests of the context asked for
+    per_card: float  # replicas on one card: several slices, or a part of a replica
     why: str  # the next smaller one does not do, or none does
 
 
@@ -170,12 +172,11 @@ def _types(patterns: Sequence[str], mig: bool) -> list[GpuType]:
 
 def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int | None, kv_dtype: str) -> Place:
     from goodput.domain.errors import InvalidObject, ModelDoesNotFit
-    from goodput.perfmodel import fit
     from goodput.perfmodel.precision import check_runs
 
     degrees = (tp,) if tp else tuple(degree for degree in _DEGREES if degree <= gpu.gpus_per_node)
     why = ""
-    last = Place(gpu=gpu, tensor_parallel=degrees[-1], pool=None, at_once=0.0, why="")
+    last = Place(gpu=gpu, tensor_parallel=degrees[-1], pool=None, at_once=0.0, per_card=0.0, why="")
     for degree in degrees:
         if arch.attention_heads % degree:
             why = f"TP {degree} does not divide the {arch.attention_heads} attention heads"
@@ -185,19 +186,41 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
             continue
         try:
             check_runs(arch.precision, gpu)
-            pool = fit(arch, gpu, degree, kv_dtype=kv_dtype)
+            pool = _fit(arch, gpu, degree, tokens, kv_dtype)
         except ModelDoesNotFit as error:
             why = _short(str(error), degree)
             continue
         except InvalidObject as error:
-            return Place(gpu=gpu, tensor_parallel=degree, pool=None, at_once=0.0, why=error.message)
+            return Place(gpu=gpu, tensor_parallel=degree, pool=None, at_once=0.0, per_card=0.0, why=error.message)
         at_once = pool.sequences(float(tokens)) if pool.max_model_len >= tokens else 0.0
-        last = Place(gpu=gpu, tensor_parallel=degree, pool=pool, at_once=at_once, why=why)
+        last = Place(
+            gpu=gpu, tensor_parallel=degree, pool=pool, at_once=at_once, per_card=_per_card(gpu) / degree, why=why
+        )
         if int(at_once) >= batch:
             return last
         holds = f"{int(at_once)} of {batch} sequences" if at_once else f"a request of {pool.max_model_len} tokens"
         why = f"TP {degree}: the KV cache holds {holds}"
-    return Place(gpu=gpu, tensor_parallel=last.tensor_parallel, pool=None, at_once=0.0, why=why)
+    return Place(gpu=gpu, tensor_parallel=last.tensor_parallel, pool=None, at_once=0.0, per_card=0.0, why=why)
+
+
+def _fit(arch: Architecture, gpu: GpuType, degree: int, tokens: int, kv_dtype: str) -> KvPool:
+    """What fits beside requests of at least `tokens`; the operator itself asks for room for 4,096."""
+    from goodput.domain.errors import ModelDoesNotFit
+    from goodput.perfmodel import fit
+
+    try:
+        return fit(arch, gpu, degree, kv_dtype=kv_dtype)
+    except ModelDoesNotFit as error:
+        if error.part != "kv-cache":
+            raise
+        return fit(arch, gpu, degree, kv_dtype=kv_dtype, max_model_len=tokens)
+
+
+def _per_card(gpu: GpuType) -> int:
+    from goodput.perfmodel.gpus import gpu_type, slices_per_card
+
+    card = gpu_type(gpu.slice_of) if gpu.slice_of else None
+    return slices_per_card(gpu, card) if card is not None else 1
 
 
 def _short(message: str, degree: int) -> str:
@@ -231,7 +254,7 @@ def _row(place: Place) -> list[Any]:
 
     memory = gib(place.gpu.memory_bytes)
     if place.pool is None:
-        return [place.gpu.name, memory, None, None, None, None, None, "does not fit", place.why]
+        return [place.gpu.name, memory, None, None, None, None, None, "does not fit", None, place.why]
     pool = place.pool
     return [
         place.gpu.name,
@@ -242,6 +265,7 @@ def _row(place: Place) -> list[Any]:
         count(pool.tokens),
         count(pool.max_model_len),
         count(int(place.at_once)),
+        f"{place.per_card:.0f}" if place.per_card >= 1.0 else f"1/{1.0 / place.per_card:.0f}",
         place.why,
     ]
 
@@ -271,6 +295,7 @@ def _as_json(sized: Sized) -> dict[str, Any]:
                 "kvPoolBytesPerGpu": round(place.pool.pool_bytes) if place.pool else None,
                 "kvTokens": place.pool.tokens if place.pool else None,
                 "maxModelLen": place.pool.max_model_len if place.pool else None,
+                "replicasPerCard": place.per_card if place.pool else None,
                 "sequencesAtOnce": int(place.at_once) if place.pool else None,
             }
             for place in sized.places

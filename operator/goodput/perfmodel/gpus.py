@@ -16,6 +16,7 @@ from goodput.domain.intent import Carrier, GpuType
 
 _MIB = 1024.0 * 1024.0
 _GB = 1e9
+_COMPUTE_SLICES = 7
 
 
 @cache
@@ -34,6 +35,16 @@ def gpu_type(name: str) -> GpuType | None:
 def whole_cards(types: Iterable[GpuType]) -> tuple[GpuType, ...]:
     """`types` without MIG profiles: what can be bought or rented, before somebody partitions it."""
     return tuple(gpu for gpu in types if not gpu.slice_of)
+
+
+def slices_per_card(gpu: GpuType, card: GpuType) -> int:
+    """How many instances of a MIG profile one card holds: a card has seven slices of compute and eight of memory.
+
+    A profile such as `2g.10gb` takes two of compute; bandwidth goes with the slices of memory.
+    """
+    compute = int(gpu.name.removeprefix(f"{card.name}-").partition("g.")[0])
+    memory = card.memory_bandwidth_bytes_per_second / gpu.memory_bandwidth_bytes_per_second
+    return min(_COMPUTE_SLICES // compute, round(memory))
 
 
 def _gpu_type(row: dict[str, Any]) -> GpuType:
