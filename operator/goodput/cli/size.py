@@ -171,11 +171,13 @@ def _types(patterns: Sequence[str], mig: bool) -> list[GpuType]:
 
 
 def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int | None, kv_dtype: str) -> Place:
-    from goodput.domain.errors import InvalidObject, ModelDoesNotFit
-    from goodput.perfmodel.precision import check_runs
+    from goodput.domain.errors import ModelDoesNotFit
+    from goodput.perfmodel.precision import cannot_keep, cannot_run
 
     degrees = (tp,) if tp else tuple(degree for degree in _DEGREES if degree <= gpu.gpus_per_node)
-    why = ""
+    why = cannot_run(arch.precision, gpu) or cannot_keep(kv_dtype, gpu)
+    if why:
+        return Place(gpu=gpu, tensor_parallel=degrees[0], pool=None, at_once=0.0, per_card=0.0, why=why)
     last = Place(gpu=gpu, tensor_parallel=degrees[-1], pool=None, at_once=0.0, per_card=0.0, why="")
     for degree in degrees:
         if arch.attention_heads % degree:
@@ -185,13 +187,10 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
             why = f"a node of {gpu.name} has {gpu.gpus_per_node} GPUs"
             continue
         try:
-            check_runs(arch.precision, gpu)
             pool = _fit(arch, gpu, degree, tokens, kv_dtype)
         except ModelDoesNotFit as error:
             why = _short(str(error), degree)
             continue
-        except InvalidObject as error:
-            return Place(gpu=gpu, tensor_parallel=degree, pool=None, at_once=0.0, per_card=0.0, why=error.message)
         at_once = pool.sequences(float(tokens)) if pool.max_model_len >= tokens else 0.0
         last = Place(
             gpu=gpu, tensor_parallel=degree, pool=pool, at_once=at_once, per_card=_per_card(gpu) / degree, why=why

@@ -16,7 +16,7 @@ from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Latency
 from goodput.perfmodel.options import Option, Requirements, Verdict, cheapest, judge, options
-from goodput.perfmodel.precision import check_runs, with_precision
+from goodput.perfmodel.precision import cannot_run, with_precision
 from goodput.perfmodel.roofline import step_times
 from goodput.perfmodel.verdicts import duration
 
@@ -163,8 +163,9 @@ def _precision(wanted: Requirements, nearest: Option, missed: Missed, seconds: f
     """Narrower weights on the same GPUs."""
     found = []
     for name in _NARROWER:
+        if cannot_run(name, nearest.gpu):
+            continue
         try:
-            check_runs(name, nearest.gpu)
             changed = replace(wanted, arch=with_precision(wanted.arch, name))
         except InvalidObject:
             continue
