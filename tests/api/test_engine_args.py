@@ -45,6 +45,23 @@ def test_an_owned_flag_is_refused_in_every_spelling_of_vllm(flag: str) -> None:
         assert not _accepts("--enforce-eager", spelling, "1"), spelling
 
 
+@pytest.mark.parametrize(
+    ("args", "field"),
+    [
+        (("--quantization", "fp8"), "spec.precision.weights"),
+        (("-qfp8",), "spec.precision.weights"),
+        (("--kv-cache-dtype", "fp8"), "spec.precision.kvCache"),
+        (("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'), "spec.speculative"),
+        (("-sc.method", "ngram"), "spec.speculative"),
+        (("--spec-tokens=3",), "spec.speculative"),
+    ],
+)
+def test_what_has_a_field_of_its_own_says_which(args: tuple[str, ...], field: str) -> None:
+    """Memory and time are sized for it, so that a flag would make both wrong."""
+    with pytest.raises(ValueError, match=field):
+        Engine.model_validate({"args": list(args)})
+
+
 @pytest.mark.parametrize("flag", ["-n2", "-r0", "-tp4", "-pp2", "-dp8", "-n 4", "-n+4", "-r 1"])
 def test_a_short_flag_with_its_value_glued_on_is_refused(flag: str) -> None:
     """argparse takes -n2 for -n 2."""
@@ -75,16 +92,16 @@ def _expanded(text: str) -> str:
     [
         (),
         ("--enforce-eager",),
-        ("--kv-cache-dtype", "fp8"),
+        ("--kv-cache-metrics",),
         ("--model-impl", "auto"),
         ("--config-format", "hf"),
-        ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'),
+        ("--per-request-spec-decode-metrics", "summary"),
         ("--seed", "-1"),
         ("-O3",),
         ("--limit-mm-per-prompt.image", "2"),
         ("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
         ("--tokenizer-revision", "main"),
-        ("--quantization=fp8", "-q", "fp8"),
+        ("--dtype=bfloat16",),
     ],
 )
 def test_other_flags_of_vllm_are_the_authors_own(args: tuple[str, ...]) -> None:

@@ -23,6 +23,20 @@ OWNED_FLAGS: dict[str, tuple[str, ...]] = {
         "--pipeline-parallel-size",
         "-pp",
     ),
+    "precision is set by spec.precision.weights and spec.precision.kvCache (a quantised checkpoint needs no flag)": (
+        "--quantization",
+        "-q",
+        "--quantization-config",
+        "--kv-cache-dtype",
+        "--kv-cache-dtype-skip-layers",
+    ),
+    "speculative decoding is set by spec.speculative": (
+        "--speculative-config",
+        "-sc",
+        "--spec-method",
+        "--spec-model",
+        "--spec-tokens",
+    ),
     "one replica is one engine on one node: data and context parallelism and multi-node flags cannot be set": (
         "--data-parallel-size",
         "-dp",

@@ -14,9 +14,12 @@ from goodput.api.gputype import GPUTypeName
 from goodput.api.modelstatus import ModelStatus
 from goodput.api.podspec import LocalObjectRef
 from goodput.api.qualitycheck import QualityCheck
+from goodput.api.precision import Precision
 from goodput.api.quantities import Price, parse_price
 from goodput.api.rules import ListOf, Rule, cel_string, matches
+from goodput.api.speculative import Speculative
 from goodput.api.template import PodTemplate
+from goodput.api.workload import Workload
 
 PVC_SCHEME = "pvc://"
 # Pods of a Deployment `<model>-prefill` are `<model>-prefill-<10 characters>-<5 characters>`; the whole is a host name.
@@ -203,6 +206,12 @@ class ModelSpec(ApiModel):
     """Secrets to pull the images of engine and router with. Unset: the operator's default, or none."""
     architecture: ArchitectureConfig | None = None
     """Structure of the model in config.json field names. Unset: looked up in the built-in catalogue."""
+    precision: Precision | None = None
+    """Precision of weights and KV cache. Unset: as the checkpoint stores them."""
+    workload: Workload | None = None
+    """Expected load, believed until metrics speak. Unset: lengths of a public conversation trace, no expected rate."""
+    speculative: Speculative | None = None
+    """Speculative decoding. Unset: none."""
     gpu_types: Annotated[
         tuple[GPUTypeName, ...],
         Field(max_length=16),

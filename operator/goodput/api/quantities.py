@@ -55,6 +55,9 @@ _QUANTITY_MAX_CHARACTERS = 32
 _PRICE = r"[0-9]{1,9}(?:[.][0-9]{1,6})?"
 PRICE_MESSAGE = 'a price is a decimal number above 0 in quotes, such as "6.88" (a bare whole number is fine too)'
 
+_RATE = r"[0-9]{1,7}(?:[.][0-9]{1,6})?"
+RATE_MESSAGE = 'a rate is a decimal number above 0 in quotes, such as "2.5" (a bare whole number is fine too)'
+
 
 def parse_duration_seconds(text: str) -> float:
     """Seconds of `500ms`, `2s`, `1m30s`; ValueError outside 1 ms to 24 h."""
@@ -121,6 +124,14 @@ def parse_price(value: str | int) -> float:
     return float(price)
 
 
+def parse_rate(value: str | int) -> float:
+    """Requests per second of `"2.5"` or `7`; ValueError for anything but a decimal number above 0."""
+    text = str(value)
+    if re.fullmatch(_RATE, text) is None or float(text) <= 0.0:
+        raise ValueError(f"{text!r}: {RATE_MESSAGE}")
+    return float(text)
+
+
 def _parses(parser: Any) -> Any:
     def holds(value: Any) -> bool:
         try:
@@ -166,6 +177,11 @@ PRICE_RULE = Rule(
     message=PRICE_MESSAGE,
     holds=_parses(parse_price),
 )
+RATE_RULE = Rule(
+    cel=f"string(self).matches({cel_string(f'^{_RATE}$')}) && quantity(string(self)).isGreaterThan(quantity('0'))",
+    message=RATE_MESSAGE,
+    holds=_parses(parse_rate),
+)
 
 
 def _integer_or_string(value: Any) -> Any:
@@ -197,3 +213,4 @@ Period = Annotated[str, Field(max_length=8), PERIOD_RULE]
 Percent = Annotated[str, Field(max_length=8), PERCENT_RULE]
 KubeQuantity = _int_or_string(QUANTITY_RULE)
 Price = _int_or_string(PRICE_RULE)
+Rate = _int_or_string(RATE_RULE)

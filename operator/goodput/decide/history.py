@@ -137,11 +137,12 @@ def window_seconds(request_p95: float | None, policy: Policy) -> float:
     return min(policy.memory_window_seconds, max(policy.attainment_window_seconds, longest))
 
 
-def lengths(seen: Totals, policy: Policy) -> tuple[Lengths, float]:
-    """(lengths with the prior mixed in, requests they were seen on)."""
+def lengths(seen: Totals, expected: Lengths, policy: Policy) -> tuple[Lengths, float]:
+    """(means with those `expected` mixed in, at the expected variation; requests they were seen on)."""
     prior = policy.prior_requests
     # Tokens flow before requests end: until enough have ended, more tokens than requests say nothing.
     computed = max(0.0, seen.prompt_tokens - seen.cached_tokens)
-    input_mean = (prior * policy.prior_input_tokens + computed) / (prior + seen.first_tokens)
-    output_mean = (prior * policy.prior_output_tokens + seen.generation_tokens) / (prior + seen.generated)
-    return Lengths(max(1.0, input_mean), max(1.0, output_mean)), seen.first_tokens
+    input_mean = (prior * expected.input_mean + computed) / (prior + seen.first_tokens)
+    output_mean = (prior * expected.output_mean + seen.generation_tokens) / (prior + seen.generated)
+    found = Lengths(max(1.0, input_mean), max(1.0, output_mean), expected.input_variation, expected.output_variation)
+    return found, seen.first_tokens

@@ -13,8 +13,9 @@ from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import Placed, moving, place
+from goodput.decide.placement import Placed, moving, place, prior_lengths
 from goodput.decide.podcounts import Counted
+from goodput.decide.policy import Policy
 from goodput.decide.sizing import size
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
@@ -123,7 +124,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
     weights = weight_bytes(intent.architecture) if intent.architecture is not None else 0.0
-    lengths, lengths_requests = history.lengths(seen.ten_minutes, policy)
+    lengths, lengths_requests = history.lengths(seen.ten_minutes, prior_lengths(intent.workload, policy), policy)
     routed = intent.routing is RoutingMode.ROUTER
     least = intent.objective.min_requests if intent.objective is not None else 1
     work = Work(
@@ -333,7 +334,7 @@ def _wanted(work: Work, base: int) -> _Law:
     view, memory, policy, now = work.view, work.memory, work.fleet.policy, work.fleet.now
     pool, reading, placement = view.pool, work.reading, work.placed.placement
     if not pool.exists:
-        return _Law(replicas.Wanted(view.intent.min_replicas, Rule.INITIAL), ())
+        return _Law(_first(view.intent, work.capacity_rps, policy), ())
     drain = _drain_seconds(work)
     window = replicas.down_window_seconds(work.startup, drain, policy)
     window *= replicas.edge_windows(memory, window)
@@ -366,6 +367,17 @@ def _wanted(work: Work, base: int) -> _Law:
         # Nothing serves yet, or nothing was counted yet: that is a start, not a fault of metrics.
         law = replace(law, rule=Rule.HOLD_STARTING)
     return _Law(law, loads)
+
+
+def _first(intent: ModelIntent, capacity_rps: float, policy: Policy) -> replicas.Wanted:
+    """Replicas of a new Model: its minimum, or what the expected load needs with head-room where it may scale."""
+    rate = intent.workload.requests_per_second
+    if rate is None or intent.mode is not ScalingMode.AUTO:
+        return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
+    expected = replicas.needed(rate * (1.0 + policy.headroom), capacity_rps)
+    if expected <= intent.min_replicas:
+        return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
+    return replicas.Wanted(expected, Rule.EXPECTED)
 
 
 def _drain_seconds(work: Work) -> float:

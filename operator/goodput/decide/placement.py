@@ -13,12 +13,17 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.decision import Rejected
 from goodput.domain.errors import ModelDoesNotFit
-from goodput.domain.intent import GpuType, ModelIntent, Objective
+from goodput.domain.intent import UNSAID, GpuType, ModelIntent, Objective, Workload
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Placement
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel import Capacity, Lengths, Shape, capacity, engine_defaults, fit
+from goodput.perfmodel import Capacity, Lengths, Shape, engine_defaults, fit
+from goodput.perfmodel.drafters import with_drafter
+from goodput.perfmodel.lengths import INPUT_VARIATION, OUTPUT_VARIATION
+from goodput.perfmodel.speculating import choose
+from goodput.perfmodel.speculation import drafts_of
 
 _DEGREES = (1, 2, 4, 8)
 # GPUs, and slices of them, that the engine's default image runs on.
@@ -41,19 +46,48 @@ class _Option(Value, frozen=True):
     tensor_parallel: int
     capacity: Capacity
     has_room: bool
+    replicas: int  # that the expected load needs; 1: nobody said what to expect
 
     @property
     def gpus(self) -> int:
-        return self.tensor_parallel
+        """GPUs of all these replicas."""
+        return self.tensor_parallel * self.replicas
 
     @property
     def label(self) -> str:
         return f"{self.gpu.name} TP{self.tensor_parallel}"
 
 
-def prior_lengths(policy: Policy) -> Lengths:
-    """Lengths of requests until metrics speak."""
-    return Lengths(policy.prior_input_tokens, policy.prior_output_tokens)
+def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
+    """Lengths of requests until metrics speak: what the author expects, else those of a public trace."""
+    return Lengths(
+        workload.input_tokens or policy.prior_input_tokens,
+        workload.output_tokens or policy.prior_output_tokens,
+        workload.input_variation if workload.input_variation is not None else INPUT_VARIATION,
+        workload.output_variation if workload.output_variation is not None else OUTPUT_VARIATION,
+    )
+
+
+def shape_of(
+    intent: ModelIntent, placement: Placement, *, accepted: float | None = None, coverage: float | None = None
+) -> Shape:
+    """The replica that was placed; `accepted` tokens a draft and `coverage` of steps by drafts, as counted."""
+    speculation = intent.speculation if placement.speculative_tokens else None
+    drafts = None
+    if speculation is not None:
+        drafts = drafts_of(
+            speculation.method,
+            placement.speculative_tokens,
+            speculation.acceptance,
+            accepted_per_draft=accepted,
+            coverage=coverage,
+        )
+    return Shape(
+        tensor_parallel=placement.tensor_parallel,
+        pipeline_parallel=placement.pipeline_parallel,
+        speculation=speculation,
+        drafts=drafts,
+    )
 
 
 def place(
@@ -101,6 +135,8 @@ def place(
                     tensor_parallel=pool.tensor_parallel,
                     pipeline_parallel=pool.pipeline_parallel,
                     admission=intent.admission,
+                    workload=_lengths_only(intent.workload),
+                    speculation=intent.speculation,
                 ),
                 incumbent,
             )
@@ -147,6 +183,11 @@ def _incumbent(
 def _allowed(intent: ModelIntent, gpu: GpuType) -> bool:
     """Whether replicas may go to this type. Who names one that CUDA does not run on brings an image for it."""
     return gpu.name in intent.gpu_types if intent.gpu_types else gpu.resource_name.startswith(_CUDA)
+
+
+def _lengths_only(workload: Workload) -> Workload:
+    """What the settings of one replica depend on: not how many of them there will be."""
+    return replace(workload, requests_per_second=None) if workload.requests_per_second is not None else workload
 
 
 def _choose(
@@ -216,6 +257,8 @@ def _choose(
         tensor_parallel=best.tensor_parallel,
         pipeline_parallel=intent.pipeline_parallel or 1,
         admission=intent.admission,
+        workload=_lengths_only(intent.workload),
+        speculation=intent.speculation,
         rejected=tuple(rejected),
     )
     return Placed(placement, best.gpu, reason, message)
@@ -264,12 +307,14 @@ def _smallest(
             continue
         shape = Shape(tensor_parallel=degree, pipeline_parallel=stages)
         try:
-            found = capacity(arch, gpu, shape, prior_lengths(policy), objective)
+            found = choose(
+                arch, gpu, shape, prior_lengths(intent.workload, policy), objective, speculation=intent.speculation
+            ).capacity
         except ModelDoesNotFit as error:
             unfit.append(str(error))
             rejected.append(Rejected(f"{gpu.name} TP{degree}", str(error)))
             continue
-        option = _Option(gpu, degree, found, there.free >= degree * stages)
+        option = _Option(gpu, degree, found, there.free >= degree * stages, _replicas(intent, found.rps, policy))
         if found.feasible:
             return option
         rejected.append(
@@ -281,6 +326,15 @@ def _smallest(
         )
         fallback = option
     return fallback
+
+
+def _replicas(intent: ModelIntent, rps: float, policy: Policy) -> int:
+    """Replicas of `rps` requests/s that the expected load needs, within the bounds of the Model."""
+    rate = intent.workload.requests_per_second
+    if rate is None or rps <= 0.0:
+        return 1
+    wanted = max(intent.min_replicas, ceil(rate * (1.0 + policy.headroom) / rps - 1e-9))
+    return min(wanted, intent.max_replicas) if intent.max_replicas is not None else wanted
 
 
 def _rank(option: _Option, priced: bool) -> tuple[int, int, float, float, str]:
@@ -302,7 +356,8 @@ def _compare(option: _Option, best: _Option) -> str:
         return "none of its GPUs is free"
     price = option.gpu.price_per_hour
     cost = "price unknown" if price is None else f"{price * option.gpus:.2f} $/h"
-    return f"{cost} for {option.capacity.rps:.2f} requests/s a replica, {best.label} was preferred"
+    several = f"{option.replicas} replicas of " if option.replicas > 1 else ""
+    return f"{cost} for {several}{option.capacity.rps:.2f} requests/s a replica, {best.label} was preferred"
 
 
 def _unfit(intent: ModelIntent, message: str) -> str:
@@ -353,6 +408,8 @@ def replica(
     tensor_parallel: int,
     pipeline_parallel: int,
     admission: bool,
+    workload: Workload = UNSAID,
+    speculation: Speculation | None = None,
     rejected: tuple[Rejected, ...] = (),
 ) -> Placement:
     """Settings of one replica. They depend on what is known at placement only, never on live metrics.
@@ -360,9 +417,12 @@ def replica(
     Raises `ModelDoesNotFit`.
     """
     shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
-    pool = fit(arch, gpu, tensor_parallel, pipeline_parallel)
-    lengths = prior_lengths(policy)
-    found = capacity(arch, gpu, shape, lengths, objective)
+    lengths = prior_lengths(workload, policy)
+    choice = choose(arch, gpu, shape, lengths, objective, speculation=speculation)
+    found = choice.capacity
+    pool = fit(with_drafter(arch, choice.shape.speculation), gpu, tensor_parallel, pipeline_parallel)
+    if choice.message:
+        rejected = (*rejected, Rejected("plain decoding" if choice.tokens else "speculation", choice.message))
     sequences, batched_tokens = engine_defaults(gpu)
     queued_requests = queued_tokens = None
     if admission:
@@ -382,6 +442,7 @@ def replica(
         max_num_seqs=sequences,
         max_num_batched_tokens=batched_tokens,
         max_model_len=pool.max_model_len,
+        speculative_tokens=choice.tokens,
         max_num_queued_requests=queued_requests,
         max_num_queued_tokens=queued_tokens,
         capacity_rps=found.rps,

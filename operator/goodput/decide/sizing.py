@@ -8,13 +8,13 @@ from goodput.decide import history
 from goodput.decide.correction import Observation, speed, trim
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.forecast import forecast
-from goodput.decide.placement import moving
+from goodput.decide.placement import moving, shape_of
 from goodput.decide.policy import Policy
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import PodState, PoolView
 from goodput.domain.plan import Placement
-from goodput.perfmodel import Shape, capacity
+from goodput.perfmodel import capacity
 
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
@@ -24,7 +24,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     if arch is None or gpu is None:
         return
     memory = work.memory
-    shape = Shape(tensor_parallel=placement.tensor_parallel, pipeline_parallel=placement.pipeline_parallel)
+    shape = shape_of(view.intent, placement)
     pool = view.pool
     ready, coming = work.count.ready, pool.coming
     changing = pool.rolling_out or moving(pool, placement)

@@ -80,6 +80,8 @@ class ConditionReason(StrEnum):
     ARCHITECTURE_INVALID = "ArchitectureInvalid"
     INSUFFICIENT_GPUS = "InsufficientGPUs"  # pods are Pending for lack of GPUs; the message says how many
     PARALLELISM_INVALID = "ParallelismInvalid"
+    PRECISION_INVALID = "PrecisionInvalid"  # not one that this checkpoint can be loaded in
+    SPECULATION_INVALID = "SpeculationInvalid"  # this checkpoint cannot be drafted for in that way
     # SLOMet
     MEETING = "Meeting"
     MISSING_OBJECTIVE = "MissingObjective"  # fewer requests than the SLO asks for meet all objectives

@@ -32,6 +32,7 @@ class Rule(StrEnum):
     """Which rule of the law decided. The comment is what `explain` says."""
 
     INITIAL = "Initial"  # a new Model gets its minimum
+    EXPECTED = "Expected"  # a new Model gets what the load needs that its author expects
     DEMAND = "Demand"  # the forecast needs this many replicas
     CERTAIN_MISSES = "CertainMisses"  # even the upper bound of attainment is below the objective
     TRIM = "Trim"  # the lower bound says so, one replica at most
@@ -82,6 +83,7 @@ class Rejected(Value, frozen=True):
 
 _RULES = {
     Rule.INITIAL: "a new Model starts at its minimum",
+    Rule.EXPECTED: "a new Model starts with what spec.workload.requestsPerSecond needs",
     Rule.DEMAND: "the load to provide for needs it",
     Rule.CERTAIN_MISSES: "even at best fewer requests meet the SLO than it asks for",
     Rule.TRIM: "attainment is undecided, so capacity is trimmed by a step",

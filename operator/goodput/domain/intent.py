@@ -8,6 +8,7 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.change import Quality
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.identity import Key
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 
 
@@ -101,6 +102,33 @@ class GpuType(Value, frozen=True, kw_only=True):
         return (Carrier(self.resource_name, self.node_selector), *self.alternatives)
 
 
+class Precision(Value, frozen=True, kw_only=True):
+    """Precision that a user asks for; None: as the checkpoint has it."""
+
+    weights: str | None = None  # fp8
+    kv_cache: str | None = None  # bf16, fp8
+
+
+AS_STORED = Precision()
+
+
+class Workload(Value, frozen=True, kw_only=True):
+    """The load that a user expects; None: not said. Variations are standard deviations over means.
+
+    `output_tokens` are all that are generated, `reasoning_tokens` those of them that come before anything visible.
+    """
+
+    requests_per_second: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    input_variation: float | None = None
+    output_variation: float | None = None
+    reasoning_tokens: float = 0.0
+
+
+UNSAID = Workload()
+
+
 class ModelIntent(Value, frozen=True, kw_only=True):
     """One Model as decisions see it; `objective` is None while its SLO was never seen."""
 
@@ -115,6 +143,9 @@ class ModelIntent(Value, frozen=True, kw_only=True):
     gpu_types: tuple[str, ...] = ()  # allowed; empty: any that exists
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
+    precision: Precision = AS_STORED
+    workload: Workload = UNSAID
+    speculation: Speculation | None = None
     min_replicas: int = 1
     max_replicas: int | None = None
     max_cost_per_hour: float | None = None

@@ -23,6 +23,7 @@ class Placement(Value, frozen=True, kw_only=True):
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    speculative_tokens: int = 0  # drafted at a time; 0: no speculation
     max_num_queued_requests: int | None  # None: admission off
     max_num_queued_tokens: int | None
     capacity_rps: float  # believed when it was placed

@@ -33,6 +33,17 @@ def points(mean: float, variation: float) -> tuple[float, ...]:
     return tuple(max(1.0, value * scale) for value in raw)
 
 
+def variation_of(mean: float, p95: float) -> float:
+    """Coefficient of variation of the log-normal distribution of this mean and 95th percentile.
+
+    ln(p95 / mean) = 1.645 s - s^2 / 2 for the standard deviation s of the logarithm; p95 is at most 3.87 means.
+    """
+    quantile = NormalDist().inv_cdf(0.95)
+    ratio = log(max(1.0, p95 / mean))
+    sigma = quantile - sqrt(max(0.0, quantile * quantile - 2.0 * ratio))
+    return sqrt(exp(sigma * sigma) - 1.0)
+
+
 def percentile(mean: float, variation: float, share: float) -> float:
     """The length that `share` (0..1, exclusive) of requests does not exceed."""
     sigma = sqrt(log(1.0 + variation * variation))

@@ -11,7 +11,6 @@ An n-gram lookup finds a draft in a share of steps only (`coverage`); the other 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Protocol
 
 from goodput.domain.speculation import DraftMethod
@@ -217,7 +216,6 @@ def helps_up_to(times: SpeculativeTimes, context_tokens: float) -> float:
     return low
 
 
-@lru_cache(maxsize=1024)
 def best_tokens(
     target: DecodeTimes,
     draft: DecodeTimes | None,

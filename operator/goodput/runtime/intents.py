@@ -22,6 +22,7 @@ from goodput.domain.intent import ModelIntent, Objective, Problem, RoutingMode, 
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.config import architecture_from_config
 from goodput.runtime.entries import Entry
+from goodput.runtime.serving import precision_of, speculation_of, workload_of
 from goodput.runtime.settings import Settings
 
 # Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
@@ -75,6 +76,9 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
     slo_key = Key(model.slo_namespace, spec.slo.name)
     objective = _objective(model, slo_key, around, problems)
     architecture = _architecture(model, around, problems)
+    precision, wrong_precision = precision_of(spec.precision, architecture)
+    speculation, wrong_speculation = speculation_of(spec.speculative, architecture)
+    problems += [problem for problem in (wrong_precision, wrong_speculation) if problem is not None]
     _check_gpu_types(model, around, problems)
     _check_served_name(model, entry.key, around, problems)
     _check_image(model, around, problems)
@@ -93,6 +97,9 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         gpu_types=tuple(spec.gpu_types),
         tensor_parallel=parallelism.tensor if parallelism else None,
         pipeline_parallel=parallelism.pipeline if parallelism else None,
+        precision=precision,
+        workload=workload_of(spec.workload),
+        speculation=speculation,
         min_replicas=spec.scaling.min_replicas,
         max_replicas=spec.scaling.max_replicas,
         max_cost_per_hour=spec.scaling.max_cost,

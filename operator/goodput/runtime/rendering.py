@@ -90,7 +90,15 @@ def render_key(
     return RenderKey(
         uid=intent.uid,
         generation=intent.generation,
-        intent=(intent.objective, intent.architecture, intent.admission, intent.routing, intent.served_name),
+        intent=(
+            intent.objective,
+            intent.architecture,
+            intent.admission,
+            intent.routing,
+            intent.served_name,
+            intent.precision,
+            intent.speculation,
+        ),
         placement=_shape(placement),
         replicas=replicas,
         settings=settings,
@@ -112,4 +120,5 @@ def _shape(placement: Placement | None) -> tuple[object, ...]:
         placement.max_model_len,
         placement.max_num_seqs,
         placement.max_num_batched_tokens,
+        placement.speculative_tokens,
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from goodput.api.model import PVC_SCHEME
+from goodput.domain.intent import Precision
+from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.resources import names
 from goodput.resources.engine.histogram import buckets_argument
 from goodput.resources.engine.owned import split_user_args
@@ -11,6 +15,7 @@ from goodput.resources.inputs import RenderInput
 MODELS_PATH = "/models"
 # In-flight streams get this long after SIGTERM; a stream that outlasts it is counted as cut.
 SHUTDOWN_TIMEOUT_SECONDS = 300
+_KV_CACHE_DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
 
 
 def pvc_source(model: str) -> tuple[str, str] | None:
@@ -28,6 +33,31 @@ def model_argument(model: str) -> str:
         return model
     _, path = source
     return f"{MODELS_PATH}/{path}" if path else MODELS_PATH
+
+
+# Tokens that an n-gram lookup compares: the longest first, single ones never (they match too much).
+_LOOKUP_MAX, _LOOKUP_MIN = 5, 2
+_METHODS = {DraftMethod.DRAFT: "draft_model"}
+
+
+def speculative_config(speculation: Speculation, tokens: int) -> str:
+    """Value of `--speculative-config`, as JSON with vLLM's keys."""
+    config: dict[str, str | int] = {
+        "method": _METHODS.get(speculation.method, speculation.method.value),
+        "num_speculative_tokens": tokens,
+    }
+    if speculation.model:
+        config["model"] = speculation.model
+    if speculation.method is DraftMethod.NGRAM:
+        config |= {"prompt_lookup_max": _LOOKUP_MAX, "prompt_lookup_min": _LOOKUP_MIN}
+    return json.dumps(config, separators=(",", ":"), sort_keys=True)
+
+
+def _precision_args(precision: Precision) -> list[str]:
+    args = [] if precision.weights is None else ["--quantization", precision.weights]
+    if precision.kv_cache is not None:
+        args += ["--kv-cache-dtype", _KV_CACHE_DTYPES[precision.kv_cache]]
+    return args
 
 
 def engine_args(render: RenderInput) -> list[str]:
@@ -54,6 +84,9 @@ def engine_args(render: RenderInput) -> list[str]:
         "--max-num-batched-tokens",
         str(placement.max_num_batched_tokens),
     ]
+    args += _precision_args(intent.precision)
+    if intent.speculation is not None and placement.speculative_tokens:
+        args += ["--speculative-config", speculative_config(intent.speculation, placement.speculative_tokens)]
     if render.revision is not None and pvc_source(intent.model) is None:
         args += ["--revision", render.revision]
     if intent.admission and placement.max_num_queued_requests is not None:
