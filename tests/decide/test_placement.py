@@ -7,10 +7,14 @@ from tests.decide.builders import CHAT, GPUS, intent, pod, pool
 from goodput.decide import Policy
 from goodput.decide.placement import Placed, place
 from goodput.domain.conditions import ConditionReason
-from goodput.domain.intent import Carrier, GpuType, ModelIntent
+from goodput.domain.intent import Carrier, GpuType, ModelIntent, Precision, Workload
 from goodput.domain.observed import GpuSupply, PoolView
+from goodput.domain.speculation import DraftMethod, Speculation
+from goodput.perfmodel.precision import with_precision
 
 TYPES = {gpu.name: gpu for gpu in GPUS}
+LLAMA_8B = intent().architecture
+assert LLAMA_8B is not None
 
 
 def supply(**free: int) -> dict[str, GpuSupply]:
@@ -22,7 +26,7 @@ def supply(**free: int) -> dict[str, GpuSupply]:
 
 
 def placed(there: dict[str, GpuSupply], *, on: PoolView | None = None, **changes: object) -> Placed:
-    wanted: ModelIntent = intent(gpu_types=(), **changes)
+    wanted: ModelIntent = intent(**{"gpu_types": (), **changes})
     return place(wanted, on or pool(exists=False), TYPES, there, Policy())
 
 
@@ -210,3 +214,71 @@ def test_a_mig_profile_is_one_gpu_of_one_process():
     reasons = {each.option: each.reason for each in found.placement.rejected}
     assert "h100-sxm-1g.10gb TP1" in reasons
     assert "h100-sxm-1g.10gb TP2" not in reasons
+
+
+def test_an_expected_load_is_what_the_cheapest_fleet_is_chosen_for():
+    """One L40S is cheaper than one H100, but at 60 requests/s so many of them are needed that the H100 is cheaper."""
+    there = supply(l40s=400, h100_sxm=400)
+    one = placed(there)
+    many = placed(there, workload=Workload(requests_per_second=60.0))
+    assert one.placement is not None
+    assert many.placement is not None
+    assert one.placement.gpu_type == "l40s"
+    per_request = {
+        each.gpu_type: (each.price_per_hour or 0.0) / each.capacity_rps
+        for name in ("l40s", "h100-sxm")
+        if (each := placed(there, gpu_types=(name,)).placement) is not None
+    }
+    assert many.placement.gpu_type == min(per_request, key=lambda name: per_request[name])
+    lost = next(each for each in many.placement.rejected if each.option.startswith(("l40s", "h100")))
+    assert "replicas of" in lost.reason
+
+
+def test_expected_lengths_size_a_replica():
+    """Long documents in, a word out: another capacity than that of conversations."""
+    there = supply(l40s=8)
+    talks = placed(there).placement
+    documents = placed(there, workload=Workload(input_tokens=6000.0, output_tokens=20.0)).placement
+    assert talks is not None
+    assert documents is not None
+    assert documents.capacity_rps < talks.capacity_rps
+
+
+def test_drafts_are_part_of_a_placement_where_they_help_and_the_reason_is_told():
+    tight = replace(CHAT, ttft_seconds=2.0, tpot_seconds=0.03)
+    lookup = Speculation(method=DraftMethod.NGRAM)
+    on = placed(supply(l40s=8), objective=tight, speculation=lookup).placement
+    assert on is not None
+    assert on.speculative_tokens > 0
+    assert "x faster" in next(each.reason for each in on.rejected if each.option == "plain decoding")
+    hopeless = replace(lookup, acceptance=0.05)
+    off = placed(supply(l40s=8), objective=tight, speculation=hopeless).placement
+    assert off is not None
+    assert off.speculative_tokens == 0
+    assert "Auto asks for 1.05 x" in next(each.reason for each in off.rejected if each.option == "speculation")
+
+
+def test_a_precision_that_a_type_does_not_run_leaves_it_out_and_says_why():
+    """A T4 has no fp8 and is too old to unpack it; where there is nothing else, the field is named."""
+    fp8 = with_precision(LLAMA_8B, "fp8")
+    asked = {"architecture": fp8, "precision": Precision(weights="fp8")}
+    found = placed(supply(t4=8, l40s=8), **asked)
+    assert found.placement is not None
+    assert found.placement.gpu_type == "l40s"
+    alone = placed(supply(t4=8), **asked)
+    assert (alone.placement, alone.reason) == (None, ConditionReason.PRECISION_INVALID)
+    assert alone.message.startswith("spec.precision.weights: ")
+    moved = placed(supply(t4=8, l40s=8), on=pool(pod("a"), gpu_type="t4"), **asked)
+    assert moved.placement is not None
+    assert moved.placement.gpu_type == "l40s"
+
+
+def test_an_fp8_kv_cache_holds_twice_the_tokens():
+    """An 8B on one 24 GB card: a request of twice the length."""
+    shape = {"gpu_types": ("l4",), "tensor_parallel": 1}
+    plain = placed(supply(l4=8), **shape).placement
+    small = placed(supply(l4=8), **shape, precision=Precision(kv_cache="fp8")).placement
+    assert plain is not None
+    assert small is not None
+    assert 20_000 < plain.max_model_len < 60_000
+    assert small.max_model_len == pytest.approx(2 * plain.max_model_len, abs=32)

@@ -7,7 +7,7 @@ from tests.decide.builders import CHAT, START, counters, engine_mark, intent, on
 from goodput.decide import Policy
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Action, Clamp, Rule
-from goodput.domain.intent import RoutingMode, ScalingMode
+from goodput.domain.intent import RoutingMode, ScalingMode, Workload
 from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView, PodState
 from goodput.domain.plan import ModelPlan
@@ -77,6 +77,20 @@ def test_a_new_model_starts_at_its_minimum():
     plan = one(view(pool(exists=False), None, min_replicas=2))
     assert replicas(plan) == 2
     assert (plan.decision.action, plan.decision.rule) == (Action.PLACE, Rule.INITIAL)
+
+
+def test_a_new_model_starts_with_what_its_expected_load_needs():
+    """10 requests/s with a tenth of head-room, within the bounds; Advise changes nothing but the minimum."""
+    load = Workload(requests_per_second=10.0)
+    plan = one(view(pool(exists=False), None, workload=load))
+    needed = replicas(plan)
+    assert needed >= 3
+    assert (plan.decision.action, plan.decision.rule) == (Action.PLACE, Rule.EXPECTED)
+    assert replicas(one(view(pool(exists=False), None, workload=load, max_replicas=2))) == 2
+    assert replicas(one(view(pool(exists=False), None, workload=load, min_replicas=9))) == 9
+    advised = one(view(pool(exists=False), None, workload=load, mode=ScalingMode.ADVISE))
+    assert (replicas(advised), advised.decision.rule) == (1, Rule.INITIAL)
+    assert "spec.workload.requestsPerSecond" in plan.decision.message
 
 
 def test_load_for_five_replicas_asks_for_five_in_one_step():

@@ -13,7 +13,8 @@ import pytest
 
 import goodput_world.engine
 from goodput.domain.identity import LABEL_REVISION
-from goodput.domain.intent import Objective
+from goodput.domain.intent import Objective, Precision
+from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.resources.engine.args import pvc_source
 from goodput.resources.engine.histogram import bucket_edges
 from goodput.resources.engine.owned import owned_flag, split_user_args
@@ -68,6 +69,44 @@ def test_flags_follow_the_placement(make_render: Make, rendered_of: Objects) -> 
     assert _value(args, "--max-num-queued-tokens") == "8192"
     resources = _pod(objects)["containers"][0]["resources"]
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "8"
+
+
+def test_precision_is_what_was_asked_for_and_else_left_to_the_checkpoint(
+    make_render: Make, rendered_of: Objects
+) -> None:
+    """Unset fields render no flag: nothing is lowered that nobody asked for."""
+    plain = _args(rendered_of(make_render()))
+    assert not {"--quantization", "--kv-cache-dtype", "--speculative-config"} & set(plain)
+    args = _args(rendered_of(make_render(precision=Precision(weights="fp8", kv_cache="bf16"))))
+    assert _value(args, "--quantization") == "fp8"
+    assert _value(args, "--kv-cache-dtype") == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "want"),
+    [
+        (
+            Speculation(method=DraftMethod.NGRAM),
+            {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 5, "prompt_lookup_min": 2},
+        ),
+        (
+            Speculation(method=DraftMethod.DRAFT, model="Qwen/Qwen3-0.6B"),
+            {"method": "draft_model", "model": "Qwen/Qwen3-0.6B", "num_speculative_tokens": 3},
+        ),
+        (
+            Speculation(method=DraftMethod.EAGLE3, model="org/head"),
+            {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3},
+        ),
+        (Speculation(method=DraftMethod.MTP), {"method": "mtp", "num_speculative_tokens": 3}),
+    ],
+)
+def test_drafts_are_configured_with_the_keys_of_vllm(
+    speculation: Speculation, want: dict[str, Any], make_render: Make, rendered_of: Objects
+) -> None:
+    """As one JSON object; without tokens (speculation is not worth it) there is none."""
+    args = _args(rendered_of(make_render(speculation=speculation, speculative_tokens=3)))
+    assert json.loads(_value(args, "--speculative-config")) == want
+    assert "--speculative-config" not in _args(rendered_of(make_render(speculation=speculation)))
 
 
 def test_no_admission_means_no_queue_limits(make_render: Make, rendered_of: Objects) -> None:
@@ -204,7 +243,7 @@ def test_our_flags_cannot_be_taken_over(attempt: tuple[str, ...], make_render: M
 
 def test_allowed_flags_pass_with_their_values() -> None:
     """What is not ours stays, in order, with all its values, negative numbers included."""
-    args = ("--kv-cache-dtype", "fp8", "--lora-modules", "a=/x", "b=/y", "--seed", "-1", "-q", "fp8")
+    args = ("--dtype", "float16", "--lora-modules", "a=/x", "b=/y", "--seed", "-1", "-ac", "x")
     assert split_user_args(args) == (args, ())
 
 

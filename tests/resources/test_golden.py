@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.placements import placement
 
-from goodput.domain.intent import RoutingMode
+from goodput.domain.intent import Precision, RoutingMode
 from goodput.domain.plan import ChangePlan, CheckRun
 from goodput.resources.inputs import EngineInput, KubeObject, RenderInput, SecretKey
 from goodput.resources.kinds.memory import memory_config_map
@@ -53,8 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
         "surge": False,
     },
     "canary": {
-        "quality": (("--quantization", "fp8"), ("spec.model", "meta-llama/Llama-3.1-8B-Instruct")),
-        "engine": EngineInput(args=("--quantization", "fp8")),
+        "quality": (("spec.model", "meta-llama/Llama-3.1-8B-Instruct"), ("spec.precision.weights", "fp8")),
+        "precision": Precision(weights="fp8"),
         "metrics_from": ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},),
         "image_pull_secrets": ("registry",),
         "change": ChangePlan(id="0123456789", held=True, canary=placement(tensor_parallel=2), check=CheckRun.RUN),

@@ -11,7 +11,8 @@ from tests.resources.conftest import PLACEMENT_FIELDS, SETTINGS_FIELDS
 
 from goodput.domain.decision import Rejected
 from goodput.domain.identity import LABEL_REVISION
-from goodput.domain.intent import Objective
+from goodput.domain.intent import Objective, Precision
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.resources import pinning
 from goodput.resources.compare import compare
 from goodput.resources.engine.deployment import placement_of
@@ -239,6 +240,7 @@ OTHER: dict[str, Any] = {
     "max_num_seqs": 7,
     "max_num_batched_tokens": 1024,
     "max_model_len": 2048,
+    "speculative_tokens": 3,
     "max_num_queued_requests": 77,
     "max_num_queued_tokens": 9999,
     "capacity_rps": 9.0,
@@ -253,12 +255,42 @@ UNTOLD = {"max_num_queued_requests", "max_num_queued_tokens"}
 @pytest.mark.parametrize("field", sorted({*SETTINGS_FIELDS, *PLACEMENT_FIELDS}))
 def test_nothing_that_would_change_pods_waits_untold(field: str, make_render: Make, stored: Stored) -> None:
     """Every setting and every part of a placement leaves fresh pods alone, replaces pods, or is told as an update."""
-    first = render_model(make_render(), {})
-    changed = make_render(**{field: OTHER[field]})
+    drafting = Speculation(method=DraftMethod.NGRAM) if field == "speculative_tokens" else None
+    first = render_model(make_render(speculation=drafting), {})
+    changed = make_render(speculation=drafting, **{field: OTHER[field]})
     differs = _templates(render_model(changed, {})) != _templates(first)
     second = render_model(changed, stored(first))
     replaced = _templates(second) != _templates(first)
     assert (replaced or second.update_available is not None) is (differs and field not in UNTOLD)
+
+
+LOOKUP = Speculation(method=DraftMethod.NGRAM)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"precision": Precision(weights="fp8")},
+        {"precision": Precision(kv_cache="fp8")},
+        {"speculation": LOOKUP, "speculative_tokens": 3},
+    ],
+)
+def test_an_edit_of_precision_or_speculation_replaces_pods(
+    edit: dict[str, Any], make_render: Make, stored: Stored
+) -> None:
+    """They are the author's, who waits for no update."""
+    first = render_model(make_render(), {})
+    second = render_model(make_render(**edit), stored(first))
+    assert _templates(second)[ENGINE] != _templates(first)[ENGINE]
+    assert _templates(second)[ROUTER] == _templates(first)[ROUTER]
+
+
+def test_an_edit_that_decides_nothing_else_replaces_no_pods(make_render: Make, stored: Stored) -> None:
+    """Speculation that was on anyway is on by order: the same pods."""
+    first = render_model(make_render(speculation=LOOKUP, speculative_tokens=3), {})
+    ordered = Speculation(method=DraftMethod.NGRAM, mode=SpeculationMode.ALWAYS)
+    second = render_model(make_render(speculation=ordered, speculative_tokens=3), stored(first))
+    assert _templates(second) == _templates(first)
 
 
 def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, stored: Stored) -> None:

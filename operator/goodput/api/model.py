@@ -13,8 +13,8 @@ from goodput.api.engine import Engine
 from goodput.api.gputype import GPUTypeName
 from goodput.api.modelstatus import ModelStatus
 from goodput.api.podspec import LocalObjectRef
-from goodput.api.qualitycheck import QualityCheck
 from goodput.api.precision import Precision
+from goodput.api.qualitycheck import QualityCheck
 from goodput.api.quantities import Price, parse_price
 from goodput.api.rules import ListOf, Rule, cel_string, matches
 from goodput.api.speculative import Speculative

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from goodput.api.engine import flag_of
 from goodput.api.model import ModelSpec
+from goodput.api.speculative import Speculative
 from goodput.domain.change import Quality
 
-# Arguments of the engine that choose a checkpoint, a precision or how tokens are drafted. vLLM takes any unique prefix
-# of a flag, so a prefix of one of these counts as it.
+# Arguments of the engine that choose a checkpoint or a precision and have no field of their own. vLLM takes any unique
+# prefix of a flag, so a prefix of one of these counts as it.
 QUALITY_FLAGS = (
     "--calculate-kv-scales",
     "--code-revision",
@@ -17,8 +18,6 @@ QUALITY_FLAGS = (
     "--dtype",
     "--hf-config-path",
     "--hf-overrides",
-    "--kv-cache-dtype",
-    "--kv-cache-dtype-skip-layers",
     "--load-format",
     "--lora-dtype",
     "--mamba-cache-dtype",
@@ -26,19 +25,10 @@ QUALITY_FLAGS = (
     "--model-class-overrides",
     "--model-impl",
     "--model-loader-extra-config",
-    "--quantization",
-    "--quantization-config",
-    "--spec-method",
-    "--spec-model",
-    "--spec-tokens",
-    "--speculative-config",
     "--tokenizer",
     "--tokenizer-mode",
     "--tokenizer-revision",
-    "-q",
-    "-sc",
 )
-_SHORT = {"-q": "--quantization", "-sc": "--speculative-config"}
 
 
 def quality_flag(token: str) -> str:
@@ -47,10 +37,7 @@ def quality_flag(token: str) -> str:
     if not flag:
         return ""
     if flag in QUALITY_FLAGS:
-        return _SHORT.get(flag, flag)
-    # `-qfp8` is `-q fp8`.
-    if flag.startswith("-q") and not flag.startswith("--"):
-        return _SHORT["-q"]
+        return flag
     return next((known for known in QUALITY_FLAGS if flag.startswith("--") and known.startswith(flag)), "")
 
 
@@ -71,6 +58,24 @@ def quality_of(spec: ModelSpec) -> Quality:
     values = {
         "spec.model": spec.model,
         "spec.revision": spec.revision,
+        "spec.precision.weights": _unless_auto(spec.precision.weights) if spec.precision else None,
+        "spec.precision.kvCache": _unless_auto(spec.precision.kv_cache) if spec.precision else None,
+        "spec.speculative": _drafts(spec.speculative),
         **quality_args(spec.engine.args),
     }
     return tuple(sorted((field, value) for field, value in values.items() if value))
+
+
+def drafting(method: str, model: str | None) -> str:
+    """Who drafts. How many tokens at a time changes no output, and no more does whether it is worth it."""
+    return f"{method} {model}" if model else method
+
+
+def _drafts(speculative: Speculative | None) -> str | None:
+    if speculative is None or speculative.mode == "Off":
+        return None
+    return drafting(speculative.method, speculative.model)
+
+
+def _unless_auto(value: str) -> str | None:
+    return None if value == "Auto" else value

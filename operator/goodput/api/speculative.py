@@ -45,7 +45,8 @@ class Speculative(ApiModel):
         ]
         | None
     ) = None
-    """Hugging Face id of the draft model or the head; for `draft`, `eagle` and `eagle3` only."""
+    """Hugging Face id of the draft model or the head, for `draft`, `eagle` and `eagle3` only; a draft model is one of
+    the built-in catalogue. Unset: the method has none."""
     tokens: Annotated[Int, Field(ge=1, le=16)] | None = None
     """Tokens drafted at a time. Unset: the number that is best at the load at which the SLO is just met."""
     acceptance: Percent | None = None

@@ -239,6 +239,8 @@ def as_it_runs(intent: ModelIntent, runs: Serving, pool: PoolView) -> ModelInten
         served_name=runs.served_name,
         architecture=runs.architecture,
         quality=runs.quality,
+        precision=replace(intent.precision, kv_cache=runs.kv_cache),
+        speculation=runs.speculation,
         gpu_types=(pool.gpu_type,),
         tensor_parallel=pool.tensor_parallel,
         pipeline_parallel=pool.pipeline_parallel,

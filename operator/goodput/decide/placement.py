@@ -13,15 +13,16 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.decision import Rejected
 from goodput.domain.errors import ModelDoesNotFit
-from goodput.domain.intent import UNSAID, GpuType, ModelIntent, Objective, Workload
+from goodput.domain.intent import AS_STORED, UNSAID, GpuType, ModelIntent, Objective, Precision, Workload
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Placement
 from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel import Capacity, Lengths, Shape, engine_defaults, fit
-from goodput.perfmodel.drafters import with_drafter
+from goodput.perfmodel import Capacity, Lengths, Shape, engine_defaults
+from goodput.perfmodel.capacity import replica_pool
 from goodput.perfmodel.lengths import INPUT_VARIATION, OUTPUT_VARIATION
+from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.speculation import drafts_of
 
@@ -69,25 +70,41 @@ def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
 
 
 def shape_of(
-    intent: ModelIntent, placement: Placement, *, accepted: float | None = None, coverage: float | None = None
+    intent: ModelIntent,
+    placement: Placement,
+    tokens: int,
+    *,
+    accepted: float | None = None,
+    coverage: float | None = None,
 ) -> Shape:
-    """The replica that was placed; `accepted` tokens a draft and `coverage` of steps by drafts, as counted."""
-    speculation = intent.speculation if placement.speculative_tokens else None
+    """A replica of `placement` that drafts `tokens` at a time (0: none); `accepted` and `coverage` as counted."""
+    speculation = intent.speculation if tokens else None
     drafts = None
     if speculation is not None:
         drafts = drafts_of(
-            speculation.method,
-            placement.speculative_tokens,
-            speculation.acceptance,
-            accepted_per_draft=accepted,
-            coverage=coverage,
+            speculation.method, tokens, speculation.acceptance, accepted_per_draft=accepted, coverage=coverage
         )
     return Shape(
         tensor_parallel=placement.tensor_parallel,
         pipeline_parallel=placement.pipeline_parallel,
+        kv_dtype=kv_dtype(intent.precision),
         speculation=speculation,
         drafts=drafts,
     )
+
+
+def kv_dtype(precision: Precision) -> str:
+    """Precision of the KV cache as the performance model names it."""
+    return precision.kv_cache or "auto"
+
+
+def _precision_problem(arch: Architecture, precision: Precision, gpu: GpuType) -> str:
+    """Why this type runs no replica in this precision, with the field to change; empty where it does."""
+    reason = cannot_run(arch.precision, gpu)
+    if reason:
+        return f"{'spec.model' if precision.weights is None else 'spec.precision.weights'}: {reason}"
+    reason = cannot_keep(kv_dtype(precision), gpu)
+    return f"spec.precision.kvCache: {reason}" if reason else ""
 
 
 def place(
@@ -135,6 +152,7 @@ def place(
                     tensor_parallel=pool.tensor_parallel,
                     pipeline_parallel=pool.pipeline_parallel,
                     admission=intent.admission,
+                    precision=intent.precision,
                     workload=_lengths_only(intent.workload),
                     speculation=intent.speculation,
                 ),
@@ -160,6 +178,8 @@ def _incumbent(
     if intent.tensor_parallel not in (None, pool.tensor_parallel):
         return None
     if (intent.pipeline_parallel or 1) != pool.pipeline_parallel:
+        return None
+    if intent.architecture is not None and _precision_problem(intent.architecture, intent.precision, gpu):
         return None
     if pool.carrier in gpu.alternatives:
         # Other labels of the same nodes appeared, or became more: no reason to render its pods anew.
@@ -203,7 +223,7 @@ def _choose(
     rejected: list[Rejected] = []
     options: list[_Option] = []
     unfit: list[str] = []
-    invalid: list[str] = []
+    invalid: list[tuple[ConditionReason, str]] = []
     unnamed: list[str] = []
     allowed = sorted(intent.gpu_types) if intent.gpu_types else sorted(gpus)
     present = False
@@ -228,9 +248,12 @@ def _choose(
             )
             continue
         present = True
-        problem = _parallelism_problem(intent, arch, gpu)
+        problem = _precision_problem(arch, intent.precision, gpu)
+        reason = ConditionReason.PRECISION_INVALID
+        if not problem:
+            problem, reason = _parallelism_problem(intent, arch, gpu), ConditionReason.PARALLELISM_INVALID
         if problem:
-            invalid.append(problem)
+            invalid.append((reason, problem))
             rejected.append(Rejected(name, problem))
             continue
         option = _smallest(intent, arch, objective, gpu, there, policy=policy, rejected=rejected, unfit=unfit)
@@ -257,6 +280,7 @@ def _choose(
         tensor_parallel=best.tensor_parallel,
         pipeline_parallel=intent.pipeline_parallel or 1,
         admission=intent.admission,
+        precision=intent.precision,
         workload=_lengths_only(intent.workload),
         speculation=intent.speculation,
         rejected=tuple(rejected),
@@ -305,7 +329,7 @@ def _smallest(
     for degree in degrees:
         if degree * stages > gpu.gpus_per_node or arch.attention_heads % degree:
             continue
-        shape = Shape(tensor_parallel=degree, pipeline_parallel=stages)
+        shape = Shape(tensor_parallel=degree, pipeline_parallel=stages, kv_dtype=kv_dtype(intent.precision))
         try:
             found = choose(
                 arch, gpu, shape, prior_lengths(intent.workload, policy), objective, speculation=intent.speculation
@@ -372,7 +396,7 @@ def _nothing(
     allowed: list[str],
     present: bool,
     unfit: list[str],
-    invalid: list[str],
+    invalid: list[tuple[ConditionReason, str]],
     *,
     unnamed: list[str],
     strangers: str,
@@ -380,7 +404,7 @@ def _nothing(
     if unfit:
         return Placed(None, None, ConditionReason.DOES_NOT_FIT, _unfit(intent, unfit[-1]), True)
     if invalid:
-        return Placed(None, None, ConditionReason.PARALLELISM_INVALID, invalid[0], True)
+        return Placed(None, None, *invalid[0], True)
     if intent.gpu_types:
         message = f"spec.gpuTypes: no node of the cluster has {', '.join(allowed)}: add nodes, or name other types"
     elif unnamed:
@@ -408,6 +432,7 @@ def replica(
     tensor_parallel: int,
     pipeline_parallel: int,
     admission: bool,
+    precision: Precision = AS_STORED,
     workload: Workload = UNSAID,
     speculation: Speculation | None = None,
     rejected: tuple[Rejected, ...] = (),
@@ -416,11 +441,11 @@ def replica(
 
     Raises `ModelDoesNotFit`.
     """
-    shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel)
+    shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, kv_dtype=kv_dtype(precision))
     lengths = prior_lengths(workload, policy)
     choice = choose(arch, gpu, shape, lengths, objective, speculation=speculation)
     found = choice.capacity
-    pool = fit(with_drafter(arch, choice.shape.speculation), gpu, tensor_parallel, pipeline_parallel)
+    pool = replica_pool(arch, gpu, choice.shape)
     if choice.message:
         rejected = (*rejected, Rejected("plain decoding" if choice.tokens else "speculation", choice.message))
     sequences, batched_tokens = engine_defaults(gpu)

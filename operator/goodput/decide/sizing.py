@@ -24,8 +24,10 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     if arch is None or gpu is None:
         return
     memory = work.memory
-    shape = shape_of(view.intent, placement)
     pool = view.pool
+    # What runs was rendered when something else may have been believed of speculation.
+    runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
+    shape = shape_of(view.intent, placement, runs.speculative_tokens)
     ready, coming = work.count.ready, pool.coming
     changing = pool.rolling_out or moving(pool, placement)
     correction = memory.correction

@@ -6,6 +6,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from goodput.domain.architecture import Architecture
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 
 # Checkpoint, precision and speculation: (field or flag, value), sorted, without what is unset.
@@ -43,6 +44,8 @@ class Serving(Value, frozen=True, kw_only=True):
     served_name: str
     quality: Quality
     architecture: Architecture | None = None
+    kv_cache: str | None = None  # precision of the KV cache; None: as the checkpoint has it
+    speculation: Speculation | None = None
 
 
 class ChangeMark(Value, frozen=True, kw_only=True):
@@ -78,7 +81,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def differences(runs: Quality, asked: Quality) -> str:
-    """What differs, in words: `spec.model: a -> b; --quantization: unset -> fp8`."""
+    """What differs, in words: `spec.model: a -> b; spec.precision.weights: unset -> fp8`."""
     have, want = dict(runs), dict(asked)
     return "; ".join(
         f"{field}: {have.get(field, 'unset')} -> {want.get(field, 'unset')}"

@@ -17,7 +17,7 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel.drafters import drafter, with_drafter
+from goodput.perfmodel.drafters import added_weight_bytes, drafter, with_drafter
 from goodput.perfmodel.families import REQUEST_SECONDS
 from goodput.perfmodel.lengths import Lengths, points
 from goodput.perfmodel.memory import KvPool, engine_defaults, fit
@@ -55,6 +55,7 @@ class Shape(Value, frozen=True, kw_only=True):
     pipeline_parallel: int = 1
     max_num_seqs: int | None = None  # None: the engine's default
     max_num_batched_tokens: int | None = None
+    kv_dtype: str = "auto"  # precision of the KV cache, as the engine names it
     # Who drafts, which takes memory, and what its drafts are worth. Both or none: plain decoding.
     speculation: Speculation | None = None
     drafts: Drafts | None = None
@@ -187,7 +188,7 @@ def _geometric(value: float) -> float:
 def _capacity(
     arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective, *, correction: float
 ) -> Capacity:
-    pool = fit(with_drafter(arch, shape.speculation), gpu, shape.tensor_parallel, shape.pipeline_parallel)
+    pool = replica_pool(arch, gpu, shape)
     replica = _replica(arch, gpu, shape, lengths, correction)
     stages = shape.pipeline_parallel
     sequences_limit = shape.max_num_seqs or engine_defaults(gpu)[0]
@@ -222,6 +223,24 @@ def _capacity(
         idle=idle,
         feasible=feasible,
         kv_tokens=pool.tokens,
+    )
+
+
+def replica_pool(arch: Architecture, gpu: GpuType, shape: Shape) -> KvPool:
+    """Memory of one replica, its drafter's weights (spread over the tensor ranks) and KV layers included.
+
+    Raises `ModelDoesNotFit`.
+    """
+    speculation = shape.speculation
+    added = 0.0 if speculation is None else added_weight_bytes(arch, speculation) / shape.tensor_parallel
+    return fit(
+        with_drafter(arch, speculation),
+        gpu,
+        shape.tensor_parallel,
+        shape.pipeline_parallel,
+        kv_dtype=shape.kv_dtype,
+        extra_weight_bytes=added,
+        speculative_tokens=0 if shape.drafts is None else shape.drafts.tokens,
     )
 
 

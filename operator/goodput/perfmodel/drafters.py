@@ -20,8 +20,8 @@ def _one_layer(layers: tuple[KvLayers, ...]) -> tuple[KvLayers, ...]:
     """KV of one layer that keeps every token, like those of the target; of its only kind where it has no such layer."""
     for group in layers:
         if group.kind is LayerKind.FULL:
-            return (replace(group, layers=1),)
-    return tuple(replace(group, layers=1) for group in layers[:1])
+            return (replace(group, layers=1, sharing_layers=0),)
+    return tuple(replace(group, layers=1, sharing_layers=0) for group in layers[:1])
 
 
 @lru_cache(maxsize=256)
@@ -52,7 +52,7 @@ def drafter(arch: Architecture, speculation: Speculation) -> Architecture | None
         replicated_attention_parameters=arch.replicated_attention_parameters / arch.layers,
         replicated_dense_parameters=arch.replicated_dense_parameters / (arch.sparse_layers or 1) if sparse else 0.0,
         dense_parameters=per_layer,
-        expert_parameters=arch.expert_parameters / (arch.sparse_layers or arch.layers) if sparse else 0.0,
+        expert_parameters=arch.expert_parameters / arch.sparse_layers if sparse else 0.0,
         experts=arch.experts if sparse else 0,
         experts_per_token=arch.experts_per_token if sparse else 0,
         sparse_layers=1 if sparse else 0,
@@ -87,15 +87,19 @@ def added_kv_bytes_per_token(arch: Architecture, speculation: Speculation) -> fl
 
 @lru_cache(maxsize=256)
 def with_drafter(arch: Architecture, speculation: Speculation | None) -> Architecture:
-    """The target as memory sees it: its drafter's weights are held like an embedding, its layers share the KV pool."""
-    if speculation is None:
-        return arch
-    found = drafter(arch, speculation)
-    if found is None:
-        return arch
-    held = added_weight_bytes(arch, speculation) / arch.plain_bytes
-    return replace(
-        arch,
-        embedding_parameters=arch.embedding_parameters + held,
-        kv_layers=(*arch.kv_layers, *found.kv_layers),
-    )
+    """The target as the KV pool sees it: layers of its drafter draw from the same one. Their weights are not in it."""
+    found = None if speculation is None else drafter(arch, speculation)
+    return arch if found is None else replace(arch, kv_layers=_together(arch.kv_layers, found.kv_layers))
+
+
+def _together(target: tuple[KvLayers, ...], own: tuple[KvLayers, ...]) -> tuple[KvLayers, ...]:
+    """Layers that keep the same of a token are one kind to the engine, whoever's they are."""
+    groups = {_kept(group): group for group in target}
+    for group in own:
+        same = groups.get(_kept(group))
+        groups[_kept(group)] = group if same is None else replace(same, layers=same.layers + group.layers)
+    return tuple(groups.values())
+
+
+def _kept(group: KvLayers) -> KvLayers:
+    return replace(group, layers=0, attention_flops=0.0, sharing_layers=0, attended_tokens=0)

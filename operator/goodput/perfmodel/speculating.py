@@ -15,6 +15,10 @@ from goodput.perfmodel.capacity import Capacity, Shape, capacity, replica_times
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.speculation import SpeculativeTimes, best_tokens, drafts_of, judge
 
+# `Auto` takes what is believed to be faster by this much at least: less would be eaten up by what the model leaves out,
+# rejection sampling and host work between steps.
+LEAST_SPEEDUP = 1.05
+
 
 class Choice(Value, frozen=True, kw_only=True):
     """How a replica decodes: `shape` speculates or does not, `message` says why (empty: nobody asked)."""
@@ -89,6 +93,7 @@ def choose(
     assert isinstance(times, SpeculativeTimes)
     verdict = judge(times, batch, context)
     rescues = within.feasible and not without.feasible
-    if always or rescues or verdict.helps:
+    if always or rescues or verdict.speedup >= LEAST_SPEEDUP:
         return Choice(shape=drafting, capacity=within, message=verdict.message)
-    return Choice(shape=plain, capacity=without, message=verdict.message)
+    little = f"; Auto asks for {LEAST_SPEEDUP:.2f} x" if verdict.helps else ""
+    return Choice(shape=plain, capacity=without, message=verdict.message + little)

@@ -9,22 +9,28 @@ from typing import Any
 import msgspec
 
 from goodput.api.model import PVC_SCHEME
-from goodput.api.quality import quality_args
+from goodput.api.quality import drafting, quality_args
 from goodput.domain.change import Serving
 from goodput.domain.intent import ModelIntent
-from goodput.resources.engine.args import MODELS_PATH
+from goodput.resources.engine.args import KV_CACHE_DTYPES, MODELS_PATH
 from goodput.resources.names import ENGINE_CONTAINER
 from goodput.resources.pinning import annotations_of
 
 ANNOTATION_SERVING = "goodput.dev/serving"
 # Of a canary and of a Job: the change that they are for.
 ANNOTATION_CHANGE = "goodput.dev/change"
+_KV_CACHES = {dtype: name for name, dtype in KV_CACHE_DTYPES.items()}
 
 
 def serving_json(intent: ModelIntent) -> str:
     """What pods rendered for `intent` serve, as JSON with sorted keys."""
     serving = Serving(
-        model=intent.model, served_name=intent.served_name, quality=intent.quality, architecture=intent.architecture
+        model=intent.model,
+        served_name=intent.served_name,
+        quality=intent.quality,
+        architecture=intent.architecture,
+        kv_cache=intent.precision.kv_cache,
+        speculation=intent.speculation,
     )
     return msgspec.json.encode(serving, order="sorted").decode()
 
@@ -51,9 +57,28 @@ def _from_args(args: list[str], volumes: Iterable[Mapping[str, Any]]) -> Serving
         model = PVC_SCHEME + "".join(claims) + model.removeprefix(MODELS_PATH)
     # The last one counts, as for the engine.
     following = dict(pairwise(args))
-    values = {"spec.model": model, "spec.revision": following.get("--revision"), **quality_args(args)}
+    kv_cache = _KV_CACHES.get(following.get("--kv-cache-dtype", ""))
+    values = {
+        "spec.model": model,
+        "spec.revision": following.get("--revision"),
+        "spec.precision.weights": following.get("--quantization"),
+        "spec.precision.kvCache": kv_cache,
+        "spec.speculative": _drafting(following.get("--speculative-config")),
+        **quality_args(args),
+    }
     return Serving(
         model=model,
         served_name=following.get("--served-model-name", model),
         quality=tuple(sorted((field, value) for field, value in values.items() if value)),
+        kv_cache=kv_cache,
     )
+
+
+def _drafting(config: str | None) -> str | None:
+    """Who drafts by the value of `--speculative-config`."""
+    try:
+        values = msgspec.json.decode(config or "", type=dict[str, Any])
+        method = str(values["method"])
+    except (msgspec.DecodeError, KeyError):
+        return None
+    return drafting({"draft_model": "draft"}.get(method, method), values.get("model"))

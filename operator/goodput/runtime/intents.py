@@ -22,7 +22,7 @@ from goodput.domain.intent import ModelIntent, Objective, Problem, RoutingMode, 
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.config import architecture_from_config
 from goodput.runtime.entries import Entry
-from goodput.runtime.serving import precision_of, speculation_of, workload_of
+from goodput.runtime.serving import as_loaded, precision_of, speculation_of, workload_of
 from goodput.runtime.settings import Settings
 
 # Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
@@ -93,7 +93,7 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         served_name=model.served_name,
         slo=slo_key,
         objective=objective,
-        architecture=architecture,
+        architecture=as_loaded(architecture, precision),
         gpu_types=tuple(spec.gpu_types),
         tensor_parallel=parallelism.tensor if parallelism else None,
         pipeline_parallel=parallelism.pipeline if parallelism else None,

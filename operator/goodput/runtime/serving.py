@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from goodput.api.precision import Precision as PrecisionSpec
 from goodput.api.speculative import Speculative
 from goodput.api.workload import Workload as WorkloadSpec
@@ -11,6 +13,7 @@ from goodput.domain.intent import AS_STORED, UNSAID, Precision, Problem, Workloa
 from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
 from goodput.perfmodel.lengths import variation_of
+from goodput.perfmodel.precision import with_precision
 
 # Of Lengths, where nobody said how long outputs are but how long reasoning is.
 _PRIOR_OUTPUT_TOKENS = 211.0
@@ -21,7 +24,7 @@ def _unplaced(reason: ConditionReason, message: str) -> Problem:
 
 
 def precision_of(spec: PrecisionSpec | None, architecture: Architecture | None) -> tuple[Precision, Problem | None]:
-    """The precision asked for, and what is wrong with it for this checkpoint."""
+    """The precision to load in, and what is wrong with the one that was asked for; then it is the checkpoint's."""
     if spec is None:
         return AS_STORED, None
     found = Precision(
@@ -34,7 +37,14 @@ def precision_of(spec: PrecisionSpec | None, architecture: Architecture | None) 
         f"spec.precision.weights: the checkpoint is stored in {architecture.precision}, and only bf16 is quantised to "
         f"{found.weights} while it loads: leave the field out, or serve the bf16 checkpoint"
     )
-    return found, _unplaced(ConditionReason.PRECISION_INVALID, message)
+    return replace(found, weights=None), _unplaced(ConditionReason.PRECISION_INVALID, message)
+
+
+def as_loaded(architecture: Architecture | None, precision: Precision) -> Architecture | None:
+    """The architecture with its weights in the precision that they are loaded in."""
+    if architecture is None or precision.weights is None:
+        return architecture
+    return with_precision(architecture, precision.weights)
 
 
 def workload_of(spec: WorkloadSpec | None) -> Workload:

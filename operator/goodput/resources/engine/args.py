@@ -15,7 +15,7 @@ from goodput.resources.inputs import RenderInput
 MODELS_PATH = "/models"
 # In-flight streams get this long after SIGTERM; a stream that outlasts it is counted as cut.
 SHUTDOWN_TIMEOUT_SECONDS = 300
-_KV_CACHE_DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
+KV_CACHE_DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
 
 
 def pvc_source(model: str) -> tuple[str, str] | None:
@@ -56,7 +56,7 @@ def speculative_config(speculation: Speculation, tokens: int) -> str:
 def _precision_args(precision: Precision) -> list[str]:
     args = [] if precision.weights is None else ["--quantization", precision.weights]
     if precision.kv_cache is not None:
-        args += ["--kv-cache-dtype", _KV_CACHE_DTYPES[precision.kv_cache]]
+        args += ["--kv-cache-dtype", KV_CACHE_DTYPES[precision.kv_cache]]
     return args
 
 

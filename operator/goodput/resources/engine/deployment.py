@@ -10,6 +10,7 @@ from msgspec.structs import fields
 
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.plan import Placement
+from goodput.domain.values import Value
 from goodput.resources import meta, names, pinning
 from goodput.resources.engine.pod import engine_template, other_startup_timeout
 from goodput.resources.inputs import KubeObject, RenderInput
@@ -75,11 +76,27 @@ def _differences(pinned: Mapping[str, str], template: Mapping[str, Any], render:
         have, want = getattr(before, field, None), getattr(now, field)
         if have is not None and have != want:
             found.append(f"pods have {called} {_shown(have)}, by GPUType {now.gpu_type} it is {_shown(want)}")
+    have_tokens = before.speculative_tokens if before is not None else 0
+    if have_tokens != now.speculative_tokens:
+        found.append(
+            f"pods draft {have_tokens} tokens at a time, by what is believed now it is {now.speculative_tokens}"
+        )
     seconds = render.settings.startup_timeout_seconds
     have_seconds = other_startup_timeout(template, seconds)
     if have_seconds is not None:
         found.append(f"pods may take {have_seconds} s to start, the settings say {seconds} s")
     return found
+
+
+def _set(value: Value | None) -> dict[str, Any]:
+    """What of `value` its author set, by field. A draft model's structure is the catalogue's, not the author's."""
+    if value is None:
+        return {}
+    return {
+        field.name: given
+        for field in fields(type(value))
+        if field.name != "draft" and (given := getattr(value, field.name)) not in (None, "")
+    }
 
 
 def template_inputs(render: RenderInput) -> dict[str, Any]:
@@ -97,6 +114,8 @@ def template_inputs(render: RenderInput) -> dict[str, Any]:
         "env": [dict(item) for item in render.engine.env],
         "template": {key: value for key, value in render.template.items() if value},
         "admissionOff": not intent.admission,
+        "precision": _set(intent.precision),
+        "speculative": _set(intent.speculation),
     }
     return {key: value for key, value in values.items() if value}
 
