@@ -14,6 +14,8 @@ from goodput.domain.architecture import LayerKind
 from goodput.perfmodel.kvlayout import Bucket, KvGroup, KvPlan
 
 _ALIGNMENT_BYTES = 576
+# Of a cache that has no block of its own, such as a draft model's.
+_BLOCK_TOKENS = 256
 
 # Layers by size of their page.
 _Pages = dict[int, int]
@@ -34,7 +36,7 @@ def packed(buckets: tuple[Bucket, ...], in_flight_tokens: int) -> KvPlan:
     least = max(everything.values(), default=1)
     width = _width([max(pages.values()) for pages in ([everything] if everything else []) + list(sets.values())], least)
     slots = dict(everything)
-    blocks = [bucket.block_tokens for bucket in buckets if bucket.kind is LayerKind.FULL]
+    blocks = [bucket.block_tokens or _BLOCK_TOKENS for bucket in buckets if bucket.kind is LayerKind.FULL]
     groups = [KvGroup(kind=LayerKind.FULL, block_tokens=max(blocks))] if blocks else []
     for (block_tokens, window), pages in sets.items():
         parts = -(-max(pages.values()) // width)
@@ -50,7 +52,8 @@ def packed(buckets: tuple[Bucket, ...], in_flight_tokens: int) -> KvPlan:
 
 
 def _page(bucket: Bucket) -> int:
-    return ceil(bucket.token_bytes * bucket.block_tokens / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    tokens = bucket.block_tokens or _BLOCK_TOKENS
+    return ceil(bucket.token_bytes * tokens / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 def _add(pages: _Pages, size: int, layers: int) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.kvcache import BLOCK_TOKENS, LATENT_BLOCK_TOKENS, KvSettings, plan_kv
 from goodput.perfmodel.kvlayout import KvPlan
-from goodput.perfmodel.precision import WEIGHT_FORMATS, cannot_keep, cannot_run
-from goodput.perfmodel.weights import Parallel, RankWeights, expert_rank_share, rank_weights
+from goodput.perfmodel.precision import cannot_keep, cannot_run, with_precision
+from goodput.perfmodel.weights import Parallel, RankWeights, cannot_split, expert_rank_share, rank_weights
 
 GPU_MEMORY_UTILIZATION = 0.92  # the engine's default
 _GIB = 1024.0**3
@@ -33,8 +35,10 @@ _LOGIT_BYTES = 8.0
 _PROFILED_SEQUENCES = 256  # of the sampler's profiling run, at most
 # A replica must hold a request of at least this length (or the model's own limit, if lower).
 LEAST_MODEL_LEN = 4096
-# Larger replicas are not suggested.
+# What more GPUs or a narrower checkpoint mend; the largest tensor parallelism and the formats that are suggested.
+_HELPED = frozenset({"weights", "activations", "kv-cache"})
 _SUGGESTED_RANKS = 64
+_NARROWER = ("fp8", "int4")
 
 
 class KvPool(Value, frozen=True, kw_only=True):
@@ -113,32 +117,30 @@ def fit(
     prefix_caching: bool = True,
     max_model_len: int | None = None,
 ) -> KvPool:
-    """Memory of a replica of `arch` on TP x PP (x DP) of `gpu`; the result is remembered.
+    """Memory of a replica of `arch` on TP x PP (x DP) of `gpu`; results are remembered.
 
     `parallel` replaces the two degrees. Unset limits are the engine's own. `extra_weight_bytes` are those of a draft
     model on each rank, `speculative_tokens` its tokens a step. With `max_model_len` that length must fit; else the
     longest that does is found, at least 4,096 tokens.
-    Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations`, `kv-cache` (for one request) or `precision`
-    (which the GPU does not run), and `InvalidObject` for a KV dtype that is not known.
+    Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations`, `kv-cache` (for one request), `precision` (which
+    the GPU does not run) or `parallelism` (which does not divide the heads), and `InvalidObject` for a KV dtype that is
+    not known.
     """
     sequences, batched_tokens = engine_defaults(gpu)
-    found = _fit(
-        arch,
-        gpu,
-        _Request(
-            parallel=parallel or Parallel(tensor=tensor_parallel, pipeline=pipeline_parallel),
-            kv_dtype=kv_dtype,
-            max_num_seqs=max_num_seqs or sequences,
-            max_num_batched_tokens=max_num_batched_tokens or batched_tokens,
-            utilisation=utilisation,
-            extra_weight_bytes=extra_weight_bytes,
-            speculative_tokens=speculative_tokens,
-            prefix_caching=prefix_caching,
-            max_model_len=max_model_len,
-        ),
+    request = _Request(
+        parallel=parallel or Parallel(tensor=tensor_parallel, pipeline=pipeline_parallel),
+        kv_dtype=kv_dtype,
+        max_num_seqs=max_num_seqs or sequences,
+        max_num_batched_tokens=max_num_batched_tokens or batched_tokens,
+        utilisation=utilisation,
+        extra_weight_bytes=extra_weight_bytes,
+        speculative_tokens=speculative_tokens,
+        prefix_caching=prefix_caching,
+        max_model_len=max_model_len,
     )
+    found = _fit(arch, gpu, request)
     if isinstance(found, _Unfit):
-        raise ModelDoesNotFit(found.part, found.message + _what_helps(arch, gpu, found.part))
+        raise ModelDoesNotFit(found.part, found.message + _what_helps(arch, gpu, request, found.part))
     return found
 
 
@@ -148,6 +150,9 @@ def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit
     reason = cannot_run(arch.precision, gpu) or cannot_keep(request.kv_dtype, gpu)
     if reason:
         return _Unfit(part="precision", message=f"{arch.name} on {gpu.name}: {reason}")
+    reason = cannot_split(arch, parallel.tensor)
+    if reason:
+        return _Unfit(part="parallelism", message=f"{arch.name}: spec.parallelism.tensor: {reason}")
     requested = gpu.memory_bytes * request.utilisation
     weights = rank_weights(arch, parallel)
     stored = weights.total + request.extra_weight_bytes
@@ -244,47 +249,28 @@ def _windows(plan: KvPlan) -> float:
     return sum(group.held(1e12) - group.held(0.0) for group in plan.groups if group.window_tokens)
 
 
-def _what_helps(arch: Architecture, gpu: GpuType, part: str) -> str:
-    """The smallest number of these GPUs on which it fits, and the precision that would fit on one."""
-    if part == "precision":
+@lru_cache(maxsize=4096)
+def _what_helps(arch: Architecture, gpu: GpuType, request: _Request, part: str) -> str:
+    """The fewest of these GPUs that hold it, and a narrower checkpoint that would fit where it was tried."""
+    if part not in _HELPED:
         return ""
     helps = []
-    ranks = _enough_ranks(arch, gpu)
-    if ranks:
-        helps.append(f"TP {ranks} would fit")
-    if part == "weights" and arch.precision == "bf16":
-        narrower = [
-            form.name
-            for form in WEIGHT_FORMATS.values()
-            if form.name in ("fp8", "int4")
-            and arch.parameters * form.bytes_per_parameter < 0.9 * gpu.memory_bytes * GPU_MEMORY_UTILIZATION
-        ]
-        if narrower:
-            helps.append(f"a checkpoint in {' or '.join(narrower)} would fit on one GPU")
-    return f"; {'; '.join(helps)}" if helps else "; no number of these GPUs up to 64 holds it"
+    tensor = 2 * request.parallel.tensor
+    while tensor <= _SUGGESTED_RANKS and not helps:
+        wider = replace(request, parallel=replace(request.parallel, tensor=tensor))
+        if isinstance(_fit(arch, gpu, wider), KvPool):
+            helps.append(f"TP {tensor} would fit")
+        tensor *= 2
+    narrower = [name for name in _NARROWER if isinstance(_narrowed(arch, gpu, request, name), KvPool)]
+    if narrower:
+        helps.append(f"a checkpoint in {' or '.join(narrower)} would fit")
+    return f"; {'; '.join(helps)}" if helps else f"; no tensor parallelism up to {_SUGGESTED_RANKS} holds it"
 
 
-@lru_cache(maxsize=4096)
-def _enough_ranks(arch: Architecture, gpu: GpuType) -> int:
-    """Smallest tensor parallelism (a power of two) that fits at the engine's defaults; 0: none up to 64."""
-    ranks = 2
-    while ranks <= _SUGGESTED_RANKS and arch.attention_heads % ranks == 0:
-        sequences, batched_tokens = engine_defaults(gpu)
-        request = _Request(
-            parallel=Parallel(tensor=ranks),
-            kv_dtype="auto",
-            max_num_seqs=sequences,
-            max_num_batched_tokens=batched_tokens,
-            utilisation=GPU_MEMORY_UTILIZATION,
-            extra_weight_bytes=0.0,
-            speculative_tokens=0,
-            prefix_caching=True,
-            max_model_len=None,
-        )
-        if isinstance(_fit(arch, gpu, request), KvPool):
-            return ranks
-        ranks *= 2
-    return 0
+def _narrowed(arch: Architecture, gpu: GpuType, request: _Request, precision: str) -> KvPool | _Unfit | None:
+    if arch.precision != "bf16":
+        return None
+    return _fit(with_precision(arch, precision), gpu, request)
 
 
 def _gib(value: float) -> str:

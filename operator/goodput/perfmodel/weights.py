@@ -50,6 +50,16 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(dealt)
 
 
+def cannot_split(arch: Architecture, tensor: int) -> str:
+    """Why the engine does not split the heads over so many tensor ranks; empty: it does."""
+    if arch.attention_heads % tensor:
+        return f"{tensor} does not divide the {arch.attention_heads} attention heads"
+    for kept in arch.kv_layers:
+        if not kept.latent and kept.elements_per_head and kept.heads % tensor and tensor % kept.heads:
+            return f"{tensor} neither divides the {kept.heads} key-value heads nor is a multiple of them"
+    return ""
+
+
 def expert_rank_share(arch: Architecture, parallel: Parallel) -> float:
     """Share of a sparse layer's experts that one rank holds; 0 where there are none."""
     if not arch.experts:
