@@ -254,7 +254,7 @@ def _what_helps(arch: Architecture, gpu: GpuType, request: _Request, part: str) 
     """The fewest of these GPUs that hold it, and a narrower checkpoint that would fit where it was tried."""
     if part not in _HELPED:
         return ""
-    helps = []
+    helps: list[str] = []
     tensor = 2 * request.parallel.tensor
     while tensor <= _SUGGESTED_RANKS and not helps:
         wider = replace(request, parallel=replace(request.parallel, tensor=tensor))
