@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.perfmodel.families import FAMILIES
 
+from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel import architecture_from_config
@@ -126,13 +128,191 @@ def test_layers_with_a_window_are_told_from_those_without():
     assert found.kv_window_tokens == 1024
 
 
-@given(st.dictionaries(st.sampled_from(sorted(LLAMA)), st.one_of(st.none(), st.integers(), st.floats(), st.text())))
-def test_any_mapping_gives_an_architecture_or_names_a_field(changes):
-    """Hostile values never escape as another error."""
-    field = ""
-    parameters = 0.0
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_parameters_of_every_family_match_what_is_published(name):
+    """Hybrids, shared KV, latent attention without query compression, GPT-2's own field names: within 1 %."""
+    config, billions = FAMILIES[name]
+    assert architecture_from_config(name, config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        # layers that keep all tokens, a window, a state; bytes of a token, in the window, of the states
+        ("ibm-ai-platform/Bamba-9B", (3, 0, 29, 3 * 4096, 0, 29 * (8448 * 3 * 2 + 128 * 64 * 128 * 2))),
+        ("ai21labs/AI21-Jamba-1.5-Mini", (4, 0, 28, 4 * 4096, 0, 28 * (8192 * 3 * 2 + 8192 * 16 * 2))),
+        ("tiiuae/Falcon-H1-34B-Instruct", (72, 0, 72, 72 * 2048, 0, 72 * (5120 * 3 * 2 + 4096 * 256 * 2))),
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", (7, 0, 20, 7 * 1152, 0, 20 * (12288 * 3 * 2 + 4096 * 128 * 4))),
+        ("MiniMaxAI/MiniMax-Text-01", (10, 0, 70, 10 * 4096, 0, 70 * 8192 * 128 * 4)),
+        ("google/gemma-3n-E4B-it", (4, 16, 0, 4 * 2048, 16 * 2048, 0)),
+        ("mistralai/Mistral-7B-v0.1", (0, 32, 0, 0, 32 * 4096, 0)),
+        ("openai-community/gpt2", (12, 0, 0, 12 * 3072, 0, 0)),
+    ],
+)
+def test_what_layers_keep_of_a_sequence(name, kept):
+    """Mamba keeps convolution inputs and state, Kimi a matrix a head, the last layers of Gemma 3n nothing."""
+    found = architecture_from_config(name, FAMILIES[name][0])
+    by_kind = {kind: sum(group.layers for group in found.kv_layers if group.kind == kind) for kind in KINDS}
+    assert (
+        *by_kind.values(),
+        found.kv_bytes_per_token,
+        found.kv_window_bytes_per_token,
+        found.state_bytes,
+    ) == kept
+
+
+KINDS = ("full", "window", "state")
+DECODER = "sizes decoders that generate text"
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"model_type": "bert", "architectures": ["BertModel"]}, "model_type"),
+        ({"model_type": "xlm-roberta"}, "model_type"),
+        ({**LLAMA, "architectures": ["MistralModel"]}, "architectures"),
+        ({**LLAMA, "architectures": ["Qwen3ForSequenceClassification"]}, "architectures"),
+        ({**LLAMA, "architectures": ["LlamaBidirectionalForMaskedLM"]}, "architectures"),
+        ({**LLAMA, "use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({"text_config": {**LLAMA, "use_bidirectional_attention": True}}, "use_bidirectional_attention"),
+        ({"model_type": "t5"}, "model_type"),
+        ({"model_type": "whisper", "is_encoder_decoder": True}, "is_encoder_decoder"),
+        ({"_class_name": "FluxTransformer2DModel"}, "_class_name"),
+        ({"model_type": "siglip_vision_model"}, "model_type"),
+        ({"vision_config": {"hidden_size": 1024}}, "vision_config"),
+        ({"model_type": "wav2vec2"}, "model_type"),
+    ],
+)
+def test_what_is_no_decoder_is_refused_with_a_sentence(config, field):
+    """Embedding models, classifiers, encoder-decoders, diffusion, vision and audio models say what they are."""
+    with pytest.raises(InvalidObject, match=DECODER) as caught:
+        architecture_from_config("mine", config)
+    assert caught.value.field == f"spec.architecture.{field}"
+
+
+def test_an_embedding_model_that_its_name_alone_betrays_is_refused():
+    """Qwen3-Embedding has the config of a decoder: the id says it."""
+    with pytest.raises(InvalidObject, match=DECODER) as caught:
+        architecture_from_config("Qwen/Qwen3-Embedding-8B", LLAMA)
+    assert caught.value.field == "spec.model"
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({**LLAMA, "head_dim": None, "hidden_size": 4100}, "num_attention_heads"),
+        ({**LLAMA, "layer_types": ["full_attention"] * 31}, "layer_types"),
+        ({**LLAMA, "layer_types": ["retention"] * 32}, "layer_types"),
+        ({**LLAMA, "layer_types": ["sliding_attention"] * 32}, "sliding_window"),
+        ({**LLAMA, "num_kv_shared_layers": 32}, "num_kv_shared_layers"),
+        ({**LLAMA, "hybrid_layer_pattern": [1] * 3}, "hybrid_layer_pattern"),
+        ({**LLAMA, "swa_num_attention_heads": 8}, "hybrid_layer_pattern"),
+        ({**LLAMA, "hybrid_override_pattern": "MXM"}, "hybrid_override_pattern"),
+        ({**LLAMA, "ssm_state_size": 128}, "ssm_state_size"),
+        ({**LLAMA, "full_attention_interval": 4}, "linear_num_key_heads"),
+        ({**LLAMA, "linear_attn_config": {"num_heads": 4}}, "linear_attn_config.full_attn_layers"),
+        ({**LLAMA, "linear_attn_config": 3}, "linear_attn_config"),
+        ({**LLAMA, "block_configs": [{"attention": {"no_op": True}}]}, "block_configs"),
+        ({**LLAMA, "block_configs": [{"attention": {"n_heads_in_group": 5}, "ffn": {"no_op": True}}]}, None),
+        ({**LLAMA, "model_type": "deepseek_v4"}, "compress_ratios"),
+        ({**LLAMA, "compress_ratios": [4] * 3}, "compress_ratios"),
+        ({**LLAMA, "kv_lora_rank": 512}, "qk_rope_head_dim"),
+        ({**LLAMA, "num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": [1]}, "moe_layer_freq"),
+        ({**LLAMA, "torch_dtype": "float8"}, "torch_dtype"),
+        ({**LLAMA, "quantization_config": "fp8"}, "quantization_config"),
+        ({**LLAMA, "quantization_config": {"quant_method": "quark"}}, "quantization_config.quant_method"),
+        ({**LLAMA, "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP6"}}, None),
+        ({**LLAMA, "quantization_config": {"quant_method": "compressed-tensors"}}, "quantization_config.config_groups"),
+        ({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 5}}, "quantization_config.bits"),
+        (
+            {**LLAMA, "quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
+            "quantization_config.quantized_layers",
+        ),
+    ],
+)
+def test_what_cannot_be_sized_is_refused_by_field_never_guessed(config, field):
+    """A missing or contradictory field is named by its whole path."""
+    with pytest.raises(InvalidObject) as caught:
+        architecture_from_config("mine", config)
+    assert caught.value.reason is ConditionReason.ARCHITECTURE_INVALID
+    assert caught.value.field.startswith("spec.architecture.")
+    assert field is None or caught.value.field == f"spec.architecture.{field}"
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "parts"),
+    [
+        # bytes of a parameter of attention, dense feed-forward, experts
+        ({"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}, (1.0, 1.0, 1.0)),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, (2.0, 2.0, 0.53125)),
+        (
+            {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["model.layers.0.self_attn*"]},
+            (2.0, 0.5625, 0.5625),
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "exclude_modules": ["model.layers.3.self_attn*", "model.layers.3.mlp.shared_experts*"],
+            },
+            (2.0, 2.0, 0.5625),
+        ),
+        ({"quant_method": "fp8", "moe_quant_algo": "NVFP4"}, (1.0, 1.0, 0.5625)),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+                    "model.layers.0.mlp.experts": {"quant_algo": "NVFP4"},
+                },
+            },
+            (1.0, 2.0, 0.5625),
+        ),
+    ],
+)
+def test_what_a_quantisation_leaves_out_counts_in_full(quantisation, parts):
+    """Attention, dense layers and experts of one checkpoint may be stored in three formats."""
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 1024, "n_shared_experts": 1}
+    found = architecture_from_config("mine", {**LLAMA, **experts, "quantization_config": quantisation})
+    assert (found.stored_attention_bytes, found.stored_dense_bytes, found.quantised_bytes) == parts
+
+
+def sized(config: dict[Any, Any]) -> Architecture | str:
+    """The architecture, or the field that is wrong."""
     try:
-        parameters = architecture_from_config("mine", {**LLAMA, **changes}).parameters
+        return architecture_from_config("mine", config)
     except InvalidObject as error:
-        field = error.field
-    assert parameters > 0 or field.startswith("spec.architecture.")
+        return error.field
+
+
+HOSTILE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(0, 64),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.one_of(st.integers(-1, 128), st.text(max_size=3), st.none()), max_size=64),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
+CONFIGS = [config for config, _ in FAMILIES.values()]
+FIELDS = sorted({field for config in CONFIGS for field in config} | {"quantization_config", "block_configs"})
+
+
+@given(st.sampled_from(CONFIGS), st.dictionaries(st.sampled_from(FIELDS), HOSTILE, min_size=1, max_size=4))
+def test_any_mapping_gives_an_architecture_or_names_a_field(config, changes):
+    """Hostile values never escape as another error, and what is sized adds up."""
+    found = sized({**config, **changes})
+    if isinstance(found, str):
+        assert found.startswith("spec.architecture.")
+        return
+    assert found.parameters >= found.active_parameters > 0
+    assert found.weight_bytes > 0
+    assert all(group.layers > 0 for group in found.kv_layers)
+
+
+@given(st.dictionaries(st.text(max_size=12), HOSTILE, max_size=8))
+def test_nonsense_is_refused_by_field(config):
+    """Whatever is no config.json lacks something that is named."""
+    assert isinstance(sized(config), str)

@@ -4,37 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.perfmodel.families import FAMILIES
 
 from goodput.domain.architecture import Architecture, KvLayers, LayerKind
 from goodput.perfmodel import architecture, architecture_from_config
 from goodput.perfmodel.kvcache import KvSettings, plan_kv
 
 POOL = 40 * 1024**3  # of the table below
-QWEN3_NEXT = {
-    "model_type": "qwen3_next",
-    "hidden_size": 2048,
-    "intermediate_size": 5120,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "head_dim": 256,
-    "vocab_size": 151936,
-    "max_position_embeddings": 262144,
-    "full_attention_interval": 4,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-    "num_experts": 512,
-    "num_experts_per_tok": 10,
-    "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512,
-}
 
 
 def arch(name: str) -> Architecture:
-    found = architecture_from_config(name, QWEN3_NEXT) if name.startswith("Qwen/Qwen3-Next") else architecture(name)
+    found = architecture_from_config(name, FAMILIES[name][0]) if name in FAMILIES else architecture(name)
     assert found is not None
     return found
 
@@ -49,7 +29,7 @@ def arch(name: str) -> Architecture:
         ("google/gemma-3-27b-it", {}, 32_768, (1_310_720, 7, 194_871)),
         ("openai/gpt-oss-120b", {}, 32_768, (589_824, 2, 928_792)),
         ("openai/gpt-oss-120b", {}, 131_072, (589_824, 2, 1_095_405)),
-        ("Qwen/Qwen3-Next-80B-A3B", {"prefix_caching": False}, 32_768, (25_952_256, 4, 1_548_522)),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", {"prefix_caching": False}, 32_768, (25_952_256, 4, 1_548_522)),
     ],
 )
 def test_the_planners_own_figures_are_met_exactly(name, settings, length, want):
@@ -84,12 +64,12 @@ def test_bytes_of_a_token_by_kv_dtype(name, dtype, want, tensor):
 
 def test_qwen3_next_attention_blocks_grow_until_they_hold_a_state():
     """A state of 2,146,304 bytes needs 1,048 tokens of 2,048 bytes: 66 kernel blocks of 16."""
-    assert plan_kv(arch("Qwen/Qwen3-Next-80B-A3B"), KvSettings()).block_tokens == 1056
+    assert plan_kv(arch("Qwen/Qwen3-Next-80B-A3B-Instruct"), KvSettings()).block_tokens == 1056
 
 
 def test_prefix_caching_keeps_a_second_state():
     """A request of a hybrid model takes one state block more in each group of state layers."""
-    found = arch("Qwen/Qwen3-Next-80B-A3B")
+    found = arch("Qwen/Qwen3-Next-80B-A3B-Instruct")
     cached, plain = (plan_kv(found, KvSettings(prefix_caching=flag)).blocks_per_request(32_768) for flag in (1, 0))
     assert (plain, cached) == (35, 38)
 

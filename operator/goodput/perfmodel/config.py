@@ -78,7 +78,10 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
 
 def _parts(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> list[Part]:
     if fields.raw("compress_ratios") is not None:
-        return [compressed(fields, hidden, index) for index in range(len(layers))]
+        ratios = fields.counts("compress_ratios")
+        if len(ratios) < len(layers):
+            raise fields.invalid("compress_ratios", f"has {len(ratios)} entries, not {len(layers)} (num_hidden_layers)")
+        return [compressed(fields, hidden, ratio) for ratio in ratios[: len(layers)]]
     if fields.text("model_type") in ("deepseek_v4", "deepseek_ref"):
         raise fields.invalid("compress_ratios", "is missing: it says what each layer keeps")
     return [read_part(fields, layer, hidden, index) for index, layer in enumerate(layers)]

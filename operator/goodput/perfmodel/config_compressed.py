@@ -24,12 +24,8 @@ _ENTRY_BLOCK = 256
 _RAW_BLOCKS = {4: 4, 128: 8}
 
 
-def compressed(fields: Fields, hidden: int, index: int) -> Part:
-    """What layer number `index` mixes tokens with. Raises `InvalidObject` that names the field."""
-    ratios = fields.counts("compress_ratios")
-    if len(ratios) <= index:
-        raise fields.invalid("compress_ratios", f"has {len(ratios)} entries, fewer than there are layers")
-    ratio = ratios[index]
+def compressed(fields: Fields, hidden: int, ratio: int) -> Part:
+    """What a layer of this compression mixes tokens with. Raises `InvalidObject` that names the field."""
     if ratio not in _RATIOS:
         raise fields.invalid("compress_ratios", f"has {ratio}; known are {', '.join(map(str, _RATIOS))}")
     heads, head_dim = fields.integer("num_attention_heads"), fields.integer("head_dim")
