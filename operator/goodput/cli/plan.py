@@ -118,6 +118,11 @@ def plan(
         if index:
             click.echo("")
         show(each, every)
+    if len(plans) > 1:
+        from goodput.cli.plantext import summed
+
+        click.echo("")
+        say(summed(plans))
     say(notes)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
 from goodput.perfmodel.notches import Notch, notches
-from goodput.perfmodel.options import Fleet, Option, Requirements, options
+from goodput.perfmodel.options import Fleet, Option, Requirements, cheapest, options
 from goodput.perfmodel.remedies import Diagnosis, diagnose
 
 
@@ -64,6 +66,28 @@ def planned(
         reasoning_tokens=reasoning_tokens,
         lengths_assumed=lengths_assumed,
     )
+
+
+def together(online: Planned, batch: Planned) -> float | None:
+    """What it would cost per hour more to serve the requests of `batch` in the fleet of `online`, under its SLO.
+
+    None where the models differ, or nothing that has a price would do.
+    """
+    first, second = online.wanted, batch.wanted
+    best = online.winner
+    if first.arch != second.arch or best is None or best.fleet is None or not (first.rps and second.rps):
+        return None
+    rps = first.rps + second.rps
+    share = second.rps / rps
+    lengths = replace(
+        first.lengths,
+        input_mean=(1.0 - share) * first.lengths.input_mean + share * second.lengths.input_mean,
+        output_mean=(1.0 - share) * first.lengths.output_mean + share * second.lengths.output_mean,
+    )
+    found = cheapest(replace(first, rps=rps, lengths=lengths), online.gpu_types, best)
+    cost = None if found is None or found.fleet is None else found.fleet.cost.per_hour
+    alone = best.fleet.cost.per_hour
+    return None if cost is None or alone is None else cost - alone
 
 
 def objective_as_json(objective: Objective) -> dict[str, Any]:

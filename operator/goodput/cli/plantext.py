@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from goodput.cli.figures import count, gib, money, rate
-from goodput.cli.planned import Planned
+from goodput.cli.planned import Planned, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.perfmodel.cost import beyond_reading
@@ -120,6 +120,29 @@ def told(plan: Planned, shown: int) -> Iterator[str]:
         yield from _runners_up(plan)
         yield from _notches(plan)
     yield from _notes(plan)
+
+
+def summed(plans: Sequence[Planned]) -> Iterator[str]:
+    """What all Models cost together, and whether those without latency are better off in pools of their own."""
+    if len(plans) < 2:
+        return
+    costs = [plan.winner.fleet.cost.per_hour for plan in plans if plan.winner is not None and plan.winner.fleet]
+    if len(costs) == len(plans) and None not in costs:
+        every = "Both" if len(plans) == 2 else f"All {len(plans)}"
+        yield f"{every} Models: {money(sum(cost or 0.0 for cost in costs))} $/h."
+    for batch in plans:
+        own = batch.winner.fleet.cost.per_hour if batch.winner is not None and batch.winner.fleet else None
+        for online in plans:
+            if not batch.wanted.patient or online.wanted.patient or own is None:
+                continue
+            more = together(online, batch)
+            if more is None:
+                continue
+            ratio = f", {100.0 * (1.0 - own / more):.0f} % less" if more > own else ""
+            yield (
+                f"{batch.name} in a pool of its own costs {money(own)} $/h{ratio}; in the pool of {online.name}, under "
+                f"its SLO, the same requests would cost {money(more)} $/h more."
+            )
 
 
 def _hidden(plan: Planned, shown: int) -> Iterator[str]:
