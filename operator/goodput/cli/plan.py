@@ -182,26 +182,34 @@ def plan_intent(
     Raises:
         click.ClickException: its architecture or SLO is not known, or a pattern names no type.
     """
+    from msgspec.structs import replace
+
     from goodput.cli.planned import planned
-    from goodput.decide.policy import Policy
-    from goodput.perfmodel import Lengths
     from goodput.perfmodel.cost import priced
     from goodput.perfmodel.gpus import whole_cards
+    from goodput.perfmodel.lengths import expected
     from goodput.perfmodel.options import Requirements, allowed
 
     if intent.architecture is None or intent.objective is None:
         raise click.ClickException(f"Model {intent.key.name}: its architecture or its SLO is not known")
-    policy = Policy()
+    load = intent.workload
+    load = replace(
+        load,
+        requests_per_second=question.rate or load.requests_per_second,
+        input_tokens=question.input_tokens or load.input_tokens,
+        output_tokens=question.output_tokens or load.output_tokens,
+        reasoning_tokens=question.reasoning_tokens or load.reasoning_tokens,
+    )
     wanted = Requirements(
         arch=intent.architecture,
         objective=intent.objective,
-        lengths=Lengths(
-            question.input_tokens or policy.prior_input_tokens, question.output_tokens or policy.prior_output_tokens
-        ),
-        rps=question.rate or 0.0,
+        lengths=expected(load),
+        rps=load.requests_per_second or 0.0,
         tensor_parallel=intent.tensor_parallel,
         pipeline_parallel=intent.pipeline_parallel,
         min_replicas=intent.min_replicas,
+        kv_dtype=intent.precision.kv_cache or "auto",
+        speculation=intent.speculation,
     )
     candidates, left_out = _candidates(intent, types, question)
     return planned(
@@ -212,8 +220,8 @@ def plan_intent(
         every=tuple(priced(gpu, spot=question.spot) for gpu in whole_cards(allowed(types, ())[0])),
         left_out=left_out,
         free=free,
-        reasoning_tokens=question.reasoning_tokens or 0.0,
-        lengths_assumed=question.input_tokens is None or question.output_tokens is None,
+        reasoning_tokens=load.reasoning_tokens,
+        lengths_assumed=load.input_tokens is None or load.output_tokens is None,
     )
 
 

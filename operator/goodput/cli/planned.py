@@ -24,6 +24,7 @@ class Planned:
     wanted: Requirements
     options: tuple[Option, ...]
     notches: tuple[Notch, ...]
+    plain: Option | None  # the cheapest without speculation, where it was asked for
     diagnosis: Diagnosis | None  # why nothing meets the SLO, and what helps
     gpu_types: tuple[GpuType, ...]  # that were looked at
     left_out: Mapping[str, tuple[str, ...]]  # why -> types that were not
@@ -60,6 +61,7 @@ def planned(
         wanted=wanted,
         options=found,
         notches=notches(wanted, types, best) if best is not None else (),
+        plain=None if wanted.speculation is None else cheapest(replace(wanted, speculation=None), types),
         diagnosis=diagnose(wanted, found[0], every or types) if found and best is None else None,
         gpu_types=tuple(types),
         left_out=left_out,
@@ -129,6 +131,10 @@ def option_as_json(option: Option) -> dict[str, Any]:
         "gpuType": option.gpu.name,
         "tensorParallel": option.shape.tensor_parallel,
         "pipelineParallel": option.shape.pipeline_parallel,
+        "speculation": None
+        if option.shape.drafts is None
+        else {"method": option.shape.drafts.method.value, "tokens": option.shape.drafts.tokens},
+        "speculationNote": option.note or None,
         "verdict": option.verdict.value,
         "why": option.why or None,
         "available": option.available,

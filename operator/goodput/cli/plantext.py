@@ -254,11 +254,26 @@ def notch_text(notch: Notch) -> str:
 
 
 def _notes(plan: Planned) -> Iterator[str]:
-    notes = [*_reading(plan), *_reasoning(plan), *_batch(plan), *_left_out(plan)]
+    notes = [*_speculation(plan), *_reading(plan), *_reasoning(plan), *_batch(plan), *_left_out(plan)]
     if notes:
         yield "Notes:"
     for note in notes:
         yield f"  {note}"
+
+
+def _speculation(plan: Planned) -> Iterator[str]:
+    best = plan.options[0] if plan.options else None
+    if best is None or not best.note:
+        return
+    text = f"Speculation on {best.label}: {best.note}."
+    if best.shape.drafts is None:
+        yield text
+    elif plan.plain is None or plan.plain.fleet is None:
+        yield f"{text} Without it nothing meets the SLO."
+    else:
+        fleet = plan.plain.fleet
+        cost = "" if fleet.cost.per_hour is None else f" at {money(fleet.cost.per_hour)} $/h"
+        yield f"{text} Without it the cheapest fleet is {fleet.replicas} x {plan.plain.label}{cost}."
 
 
 def _reading(plan: Planned) -> Iterator[str]:

@@ -21,7 +21,7 @@ from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape, engine_defaults
 from goodput.perfmodel.capacity import replica_pool
-from goodput.perfmodel.lengths import INPUT_VARIATION, OUTPUT_VARIATION
+from goodput.perfmodel.lengths import expected
 from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.speculation import drafts_of
@@ -61,12 +61,7 @@ class _Option(Value, frozen=True):
 
 def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
     """Lengths of requests until metrics speak: what the author expects, else those of a public trace."""
-    return Lengths(
-        workload.input_tokens or policy.prior_input_tokens,
-        workload.output_tokens or policy.prior_output_tokens,
-        workload.input_variation if workload.input_variation is not None else INPUT_VARIATION,
-        workload.output_variation if workload.output_variation is not None else OUTPUT_VARIATION,
-    )
+    return expected(workload, policy.prior_input_tokens, policy.prior_output_tokens)
 
 
 def shape_of(

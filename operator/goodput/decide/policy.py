@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from goodput.domain.values import Value
+from goodput.perfmodel.lengths import PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
 
 
 class Policy(Value, frozen=True, kw_only=True):
@@ -48,8 +49,8 @@ class Policy(Value, frozen=True, kw_only=True):
     correction_halflife_seconds: float = 120.0
     warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
     # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
-    prior_input_tokens: float = 1155.0
-    prior_output_tokens: float = 211.0
+    prior_input_tokens: float = PRIOR_INPUT_TOKENS
+    prior_output_tokens: float = PRIOR_OUTPUT_TOKENS
     prior_requests: float = 50.0
     # Chart-wide limits per namespace; None: none.
     max_gpus_per_namespace: int | None = None

@@ -6,11 +6,15 @@ from functools import lru_cache
 from math import exp, log, sqrt
 from statistics import NormalDist
 
+from goodput.domain.intent import Workload
 from goodput.domain.values import Value
 
 # Coefficients of variation of a public conversation trace; means come from metrics.
 INPUT_VARIATION = 0.85
 OUTPUT_VARIATION = 0.80
+# Means of the same trace, until metrics or an author speak.
+PRIOR_INPUT_TOKENS = 1155.0
+PRIOR_OUTPUT_TOKENS = 211.0
 _POINTS = 10
 
 
@@ -42,6 +46,18 @@ def variation_of(mean: float, p95: float) -> float:
     ratio = log(max(1.0, p95 / mean))
     sigma = quantile - sqrt(max(0.0, quantile * quantile - 2.0 * ratio))
     return sqrt(exp(sigma * sigma) - 1.0)
+
+
+def expected(
+    workload: Workload, input_tokens: float = PRIOR_INPUT_TOKENS, output_tokens: float = PRIOR_OUTPUT_TOKENS
+) -> Lengths:
+    """Lengths that an author expects; what is not said is the given mean, and the variation of public conversations."""
+    return Lengths(
+        workload.input_tokens or input_tokens,
+        workload.output_tokens or output_tokens,
+        INPUT_VARIATION if workload.input_variation is None else workload.input_variation,
+        OUTPUT_VARIATION if workload.output_variation is None else workload.output_variation,
+    )
 
 
 def percentile(mean: float, variation: float, share: float) -> float:

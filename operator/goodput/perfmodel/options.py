@@ -18,11 +18,14 @@ from msgspec.structs import replace
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, capacity, latency
+from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, latency, replica_pool
 from goodput.perfmodel.cost import Cost, cost, price_per_hour
 from goodput.perfmodel.lengths import Lengths
-from goodput.perfmodel.memory import KvPool, fit
+from goodput.perfmodel.memory import KvPool
+from goodput.perfmodel.precision import cannot_keep, cannot_run
+from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.verdicts import dearer, lost, missed, shortfall
 
 DEGREES = (1, 2, 4, 8)
@@ -56,6 +59,8 @@ class Requirements(Value, frozen=True, kw_only=True):
     tensor_parallel: int | None = None  # None: every degree
     pipeline_parallel: int | None = None
     min_replicas: int = 1
+    kv_dtype: str = "auto"  # precision of the KV cache, as the engine names it
+    speculation: Speculation | None = None  # allowed or demanded
 
     @property
     def patient(self) -> bool:
@@ -95,6 +100,7 @@ class Option(Value, frozen=True, kw_only=True):
     capacity: Capacity | None = None
     fleet: Fleet | None = None
     available: bool = True
+    note: str = ""  # why it speculates, or why not, where that was asked for
     shortfall: float = 0.0  # of one that misses: times the objective that an idle replica takes, at worst
 
     @property
@@ -104,9 +110,11 @@ class Option(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Such as `l40s TP2` or `a100-40g-sxm TP4 PP2`."""
+        """Such as `l40s TP2`, `a100-40g-sxm TP4 PP2` or `l4 TP1 ngram4`."""
         stages = f" PP{self.shape.pipeline_parallel}" if self.shape.pipeline_parallel > 1 else ""
-        return f"{self.gpu.name} TP{self.shape.tensor_parallel}{stages}"
+        drafts = self.shape.drafts
+        drafting = f" {drafts.method.value}{drafts.tokens}" if drafts is not None else ""
+        return f"{self.gpu.name} TP{self.shape.tensor_parallel}{stages}{drafting}"
 
     @property
     def meets(self) -> bool:
@@ -148,7 +156,7 @@ def cheapest(wanted: Requirements, gpus: Iterable[GpuType], first: Option | None
     _check(wanted)
     tried = [] if first is None else [(first.gpu, first.shape)]
     by_price = sorted(gpus, key=lambda gpu: (gpu.price_per_hour is None, gpu.price_per_hour or 0.0, gpu.name))
-    tried += [(each, shape) for each in by_price for shape in _shapes(wanted, each)]
+    tried += [(each, shape) for each in by_price if not _refused(wanted, each) for shape in _shapes(wanted, each)]
     best: Option | None = None
     for gpu, shape in tried:
         limit = None if best is None or best.fleet is None else best.fleet.cost.per_hour
@@ -179,7 +187,7 @@ def _shapes(wanted: Requirements, gpu: GpuType) -> Iterator[Shape]:
             return
         for tensor in degrees:
             if tensor * pipeline <= gpu.gpus_per_node and heads % tensor == 0 and pipeline <= wanted.arch.layers:
-                yield Shape(tensor_parallel=tensor, pipeline_parallel=pipeline)
+                yield Shape(tensor_parallel=tensor, pipeline_parallel=pipeline, kv_dtype=wanted.kv_dtype)
 
 
 @lru_cache(maxsize=4096)
@@ -188,15 +196,27 @@ def _fits(wanted: Requirements, gpu: GpuType) -> bool:
     degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES
     for tensor in reversed(degrees):
         if tensor <= gpu.gpus_per_node and wanted.arch.attention_heads % tensor == 0:
-            try:
-                fit(wanted.arch, gpu, tensor)
-            except ModelDoesNotFit:
-                return False
-            return True
+            return _pool(wanted, gpu, Shape(tensor_parallel=tensor, kv_dtype=wanted.kv_dtype)) is not None
     return False
 
 
+def _pool(wanted: Requirements, gpu: GpuType, shape: Shape) -> KvPool | None:
+    try:
+        return replica_pool(wanted.arch, gpu, shape)
+    except ModelDoesNotFit:
+        return None
+
+
+def _refused(wanted: Requirements, gpu: GpuType) -> str:
+    """Why the type does not run these precisions; empty: it does."""
+    return cannot_run(wanted.arch.precision, gpu) or cannot_keep(wanted.kv_dtype, gpu)
+
+
 def _of_type(wanted: Requirements, gpu: GpuType) -> Iterator[Option]:
+    why = _refused(wanted, gpu)
+    if why:
+        yield Option(gpu=gpu, shape=Shape(kv_dtype=wanted.kv_dtype), verdict=Verdict.INVALID, why=why)
+        return
     shapes = tuple(_shapes(wanted, gpu))
     if not shapes:
         yield _nonexistent(wanted, gpu)
@@ -243,11 +263,9 @@ def _may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: f
     most = floor(cost_per_hour / (price * shape.tensor_parallel * shape.pipeline_parallel) + 1e-9)
     if most < max(1, wanted.min_replicas):
         return False
-    rps = wanted.load_rps / most
-    try:
-        fit(wanted.arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
-    except ModelDoesNotFit:
+    if wanted.speculation is not None or _pool(wanted, gpu, shape) is None:
         return True
+    rps = wanted.load_rps / most
     idle, at = (latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rate) for rate in (0.0, rps))
     if idle.good < wanted.objective.attainment:
         return True
@@ -261,7 +279,7 @@ def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
     """One option: memory first, then the time of an idle replica, then the fleet for the demand."""
     arch, objective, lengths = wanted.arch, wanted.objective, wanted.lengths
     try:
-        pool = fit(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel)
+        pool = replica_pool(arch, gpu, shape)
     except ModelDoesNotFit as error:
         return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, why=str(error))
     if pool.max_model_len < lengths.input_mean + lengths.output_mean:
@@ -270,26 +288,40 @@ def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
             f"{lengths.input_mean + lengths.output_mean:.0f}"
         )
         return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, pool=pool, why=why)
-    idle = latency(arch, gpu, shape, lengths, objective, rps=0.0)
-    if idle.good < objective.attainment:
-        return Option(
-            gpu=gpu,
-            shape=shape,
-            verdict=Verdict.MISSES,
-            pool=pool,
-            idle=idle,
-            why=missed(objective, lengths, idle),
-            shortfall=shortfall(objective, lengths, idle),
-        )
-    found = capacity(arch, gpu, shape, lengths, objective)
+    if wanted.speculation is None:
+        idle = latency(arch, gpu, shape, lengths, objective, rps=0.0)
+        if idle.good < objective.attainment:
+            return _missing(wanted, gpu, shape, pool=pool, idle=idle)
+    try:
+        found = choose(arch, gpu, shape, lengths, objective, speculation=wanted.speculation)
+    except ModelDoesNotFit as error:
+        return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, why=str(error))
+    if not found.capacity.feasible:
+        return _missing(wanted, gpu, found.shape, pool=pool, idle=found.capacity.idle, note=found.message)
+    return Option(
+        gpu=gpu,
+        shape=found.shape,
+        verdict=Verdict.MEETS,
+        pool=replica_pool(arch, gpu, found.shape),
+        idle=found.capacity.idle,
+        capacity=found.capacity,
+        fleet=_fleet(wanted, gpu, found.shape, found.capacity),
+        note=found.message,
+    )
+
+
+def _missing(
+    wanted: Requirements, gpu: GpuType, shape: Shape, *, pool: KvPool, idle: Latency, note: str = ""
+) -> Option:
     return Option(
         gpu=gpu,
         shape=shape,
-        verdict=Verdict.MEETS,
+        verdict=Verdict.MISSES,
         pool=pool,
-        idle=found.idle,
-        capacity=found,
-        fleet=_fleet(wanted, gpu, shape, found),
+        idle=idle,
+        why=missed(wanted.objective, wanted.lengths, idle),
+        shortfall=shortfall(wanted.objective, wanted.lengths, idle),
+        note=note,
     )
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from goodput.domain.errors import InvalidObject
 from goodput.domain.intent import GpuType
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Latency
 from goodput.perfmodel.options import Option, Requirements, Verdict, cheapest, judge, options
@@ -26,6 +27,12 @@ _NARROWER = ("fp8", "int4")
 # What helps less than this share is not worth a line.
 _WORTH = 0.05
 _CACHED_SHARES = (0.25, 0.5, 0.75, 0.9)
+# When a method of drafting is worth a try.
+_WHO = {
+    DraftMethod.MTP: "the checkpoint brings layers for it",
+    DraftMethod.EAGLE3: "where a head for this model exists",
+    DraftMethod.NGRAM: "where answers quote their prompts (edits of code, summaries)",
+}
 # Steps in which a bound is loosened until it is met.
 _LOOSENED = 1.25
 _MOST_LOOSENED = 40
@@ -74,6 +81,7 @@ def diagnose(wanted: Requirements, nearest: Option, every: Sequence[GpuType]) ->
         remedies=(
             *_hardware(wanted, nearest, missed, every),
             *_shorter(wanted, nearest, missed),
+            *_drafts(wanted, nearest, missed, seconds),
             *_precision(wanted, nearest, missed, seconds),
             _looser(wanted, nearest, missed),
         ),
@@ -156,6 +164,21 @@ def _hardware(wanted: Requirements, nearest: Option, missed: Missed, every: Sequ
         price = "" if cost is None else f", {cost:.2f} $/h"
         replicas = other.fleet.replicas if other.fleet is not None else 1
         found.append(_remedy(free, other, missed, f"GPUs with {why}: {replicas} x {other.label}{price}"))
+    return found
+
+
+def _drafts(wanted: Requirements, nearest: Option, missed: Missed, seconds: float) -> list[Remedy]:
+    """Speculative decoding, which changes no answer, by published acceptance; the best that the checkpoint brings."""
+    if missed is Missed.TTFT or wanted.speculation is not None:
+        return []
+    found = []
+    own = DraftMethod.MTP if wanted.arch.mtp_layers else DraftMethod.EAGLE3
+    for method, when in ((own, _WHO[own]), (DraftMethod.NGRAM, _WHO[DraftMethod.NGRAM])):
+        speculation = Speculation(method=method, mode=SpeculationMode.ALWAYS)
+        changed = replace(wanted, speculation=speculation)
+        option = judge(changed, nearest.gpu, nearest.shape)
+        if _mean(changed, option, missed) <= (1.0 - _WORTH) * seconds:
+            found.append(_remedy(changed, option, missed, f"speculative decoding, {method.value}: {when}"))
     return found
 
 

@@ -12,11 +12,8 @@ from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.intent import AS_STORED, UNSAID, Precision, Problem, Workload
 from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
-from goodput.perfmodel.lengths import variation_of
+from goodput.perfmodel.lengths import PRIOR_OUTPUT_TOKENS, variation_of
 from goodput.perfmodel.precision import with_precision
-
-# Of Lengths, where nobody said how long outputs are but how long reasoning is.
-_PRIOR_OUTPUT_TOKENS = 211.0
 
 
 def _unplaced(reason: ConditionReason, message: str) -> Problem:
@@ -53,7 +50,7 @@ def workload_of(spec: WorkloadSpec | None) -> Workload:
         return UNSAID
     output = spec.output_tokens
     if output is None and spec.reasoning_tokens:
-        output = round(_PRIOR_OUTPUT_TOKENS)
+        output = round(PRIOR_OUTPUT_TOKENS)
     return Workload(
         requests_per_second=spec.rate,
         input_tokens=None if spec.input_tokens is None else float(spec.input_tokens),
