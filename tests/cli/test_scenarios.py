@@ -174,3 +174,49 @@ def test_three_13b_on_one_card_of_40_gb_or_one_34b(tmp_path: Path) -> None:
     config.write_text(json.dumps(CODE_34B))
     one = _size("-f", str(config), "--precision", "int4", "--gpu-type", "a100-40g-sxm")["gpuTypes"][0]
     assert (one["fits"], one["sequencesAtOnce"] > two["sequencesAtOnce"]) == (True, True)
+
+
+def test_a_code_review_bot_that_quotes_its_input() -> None:
+    """N-gram drafts cost nothing to make and are accepted often: fewer GPUs, and the answer is the same."""
+    workload = {"requestsPerSecond": "4", "inputTokens": 3000, "outputTokens": 800}
+    review = {"gpuTypes": ["l40s", "h100-sxm"], "workload": workload, "speculative": {"method": "ngram"}}
+    text = plan(manifests(LLAMA_8B, **review))
+    in_order(
+        text,
+        "4 requests/s of 3000 tokens in and 800 out",
+        "Chosen: ",
+        " ngram",
+        "Speculation on h100-sxm TP1 ngram",
+        " x faster at a batch of ",
+        " tokens a step)",
+        "Without it the cheapest fleet is ",
+    )
+    (quoting,) = planned(manifests(LLAMA_8B, **review))
+    (plain,) = planned(manifests(LLAMA_8B, **{**review, "speculative": {"method": "ngram", "mode": "Off"}}))
+    best, other = quoting["options"][0], plain["options"][0]
+    assert best["speculation"]["method"] == "ngram"
+    assert other["speculation"] is None
+    assert best["fleet"]["costPerHour"] < other["fleet"]["costPerHour"]
+
+
+def test_a_chat_that_quotes_nothing_is_told_why_drafts_do_not_help() -> None:
+    """Hardly any draft is accepted: Auto leaves it off, and says what would have to be accepted."""
+    speculative = {"method": "ngram", "acceptance": "2%"}
+    text = plan(manifests(LLAMA_8B, gpuTypes=["h100-sxm"], speculative=speculative), "--rate", "20")
+    assert "Speculation on h100-sxm TP1: ngram with " in text
+    assert "would have to be accepted" in text or "cannot help" in text
+    (found,) = planned(manifests(LLAMA_8B, gpuTypes=["h100-sxm"], speculative=speculative), "--rate", "20")
+    assert found["options"][0]["speculation"] is None
+
+
+def test_reasoning_is_part_of_the_expected_load() -> None:
+    """`workload.reasoningTokens` are generated before the first visible token."""
+    workload = {"requestsPerSecond": "2", "inputTokens": 500, "outputTokens": 300, "reasoningTokens": 2000}
+    text = plan(manifests(LLAMA_8B, gpuTypes=["h100-sxm"], workload=workload))
+    in_order(
+        text,
+        "2 requests/s of 500 tokens in and 2300 out",
+        "Time to the first visible token is ",
+        "2000 tokens of reasoning at ",
+        "The SLO's TTFT bounds the first token of reasoning, which nobody sees.",
+    )
