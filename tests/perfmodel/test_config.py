@@ -40,6 +40,7 @@ def test_the_text_part_of_a_multimodal_config_counts():
     ("change", "field"),
     [
         ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
         ({"hidden_size": "4096"}, "hidden_size"),
         ({"hidden_size": 0}, "hidden_size"),
         ({"hidden_size": -1}, "hidden_size"),

@@ -15,7 +15,7 @@ def arch(name: str) -> Architecture:
     return found
 
 
-@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b"])
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "moonshotai/Kimi-K2.5", "openai/gpt-oss-120b"])
 def test_one_rank_alone_holds_every_weight(name):
     """Without parallelism a rank's weights are the checkpoint's."""
     assert rank_weights(arch(name), Parallel()).total == pytest.approx(arch(name).weight_bytes)
@@ -38,13 +38,37 @@ def test_latent_down_projections_and_indexers_are_whole_on_every_rank():
     assert eight == pytest.approx((one - whole) / 8 + whole)
 
 
+def test_quantised_latent_up_projections_are_held_twice():
+    """DeepSeek-V3: 512 x 128 x 256 in each of 61 layers, once in fp8 and once in bf16; Kimi-K2.5 has bf16 alone."""
+    deepseek, kimi = arch("deepseek-ai/DeepSeek-V3"), arch("moonshotai/Kimi-K2.5")
+    second = 61 * 512 * 128 * 256 * 2.0
+    assert rank_weights(deepseek, Parallel()).total == pytest.approx(deepseek.weight_bytes + second)
+    assert rank_weights(kimi, Parallel()).total == pytest.approx(kimi.weight_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "context", "why"),
+    [
+        ("deepseek-ai/DeepSeek-V3", 8, 8, ""),
+        ("deepseek-ai/DeepSeek-V3", 8, 3, "does not divide 8"),
+        ("openai/gpt-oss-120b", 16, 2, "window"),
+        ("Qwen/Qwen3-235B-A22B", 8, 2, ""),  # 4 KV heads, each on two ranks
+        ("Qwen/Qwen3-235B-A22B", 4, 2, "KV heads"),
+    ],
+)
+def test_context_parallelism_spreads_what_ranks_would_repeat(name, tensor, context, why):
+    """It needs ranks with the same heads, and no layer with a window."""
+    reason = cannot_split(arch(name), tensor, context)
+    assert (why in reason) if why else not reason
+
+
 def test_data_parallel_attention_is_repeated_and_experts_are_spread_over_all_ranks():
     """DeepSeek-V3 on 16 GPUs: with DP 16 each rank holds all of attention and 16 of 256 experts."""
     deepseek = arch("deepseek-ai/DeepSeek-V3")
     spread = Parallel(tensor=1, data=16, expert=True)
     weights = rank_weights(deepseek, spread)
     assert spread.gpus == 16
-    assert weights.attention == pytest.approx(deepseek.attention_parameters)
+    assert weights.attention == pytest.approx(deepseek.attention_parameters + 2.0 * deepseek.absorbed_parameters)
     assert weights.experts == pytest.approx(deepseek.expert_parameters / 16)
 
 

@@ -80,6 +80,8 @@ class Architecture(Value, frozen=True, kw_only=True):
     # routers and projections to the width of latent experts.
     replicated_attention_parameters: float = 0.0
     replicated_dense_parameters: float = 0.0
+    # Up-projections of latent attention, of which the engine keeps a second copy, not quantised, if they are quantised.
+    absorbed_parameters: float = 0.0
     # Experts of one sparse layer, how many of them a token visits, and the layers that have some (0: dense).
     experts: int = 0
     experts_per_token: int = 0

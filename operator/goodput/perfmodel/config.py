@@ -62,6 +62,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         kv_projection_parameters=sum(part.kv_projection for part in parts),
         replicated_attention_parameters=sum(part.replicated for part in parts),
         replicated_dense_parameters=feed.replicated,
+        absorbed_parameters=sum(part.absorbed for part in parts),
         experts=feed.experts,
         experts_per_token=feed.experts_per_token,
         sparse_layers=feed.sparse_layers,

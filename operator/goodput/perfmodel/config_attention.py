@@ -117,7 +117,8 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
     query_rank = fields.count("q_lora_rank")
     queries, outputs = heads * (nope + rope), heads * value_dim
     replicated = hidden * (rank + rope + query_rank)
-    parameters = replicated + (query_rank or hidden) * queries + rank * heads * (nope + value_dim) + outputs * hidden
+    absorbed = rank * heads * (nope + value_dim)
+    parameters = replicated + (query_rank or hidden) * queries + absorbed + outputs * hidden
     if fields.flag("mla_use_output_gate"):
         parameters += hidden * outputs
     kept = KvLayers(
@@ -129,7 +130,7 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
         attended_tokens=fields.count("index_topk"),
     )
     if not fields.count("index_topk") or not _has_indexer(fields, index):
-        return Part(parameters=float(parameters), replicated=float(replicated), kept=(kept,))
+        return Part(parameters=float(parameters), replicated=float(replicated), absorbed=float(absorbed), kept=(kept,))
     index_heads, index_dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
     indexer = (query_rank or hidden) * index_heads * index_dim + hidden * (index_dim + index_heads)
     keys = KvLayers(
@@ -139,7 +140,12 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
         latent=True,
         attention_flops=2.0 * index_heads * index_dim,
     )
-    return Part(parameters=float(parameters + indexer), replicated=float(replicated + indexer), kept=(kept, keys))
+    return Part(
+        parameters=float(parameters + indexer),
+        replicated=float(replicated + indexer),
+        absorbed=float(absorbed),
+        kept=(kept, keys),
+    )
 
 
 def index_key_bytes(index_dim: int) -> int:

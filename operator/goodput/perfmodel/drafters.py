@@ -51,6 +51,7 @@ def drafter(arch: Architecture, speculation: Speculation) -> Architecture | None
         kv_projection_parameters=arch.kv_projection_parameters / arch.layers,
         replicated_attention_parameters=arch.replicated_attention_parameters / arch.layers,
         replicated_dense_parameters=arch.replicated_dense_parameters / (arch.sparse_layers or 1) if sparse else 0.0,
+        absorbed_parameters=arch.absorbed_parameters / arch.layers,
         dense_parameters=per_layer,
         expert_parameters=arch.expert_parameters / arch.sparse_layers if sparse else 0.0,
         experts=arch.experts if sparse else 0,

@@ -150,7 +150,7 @@ def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit
     reason = cannot_run(arch.precision, gpu) or cannot_keep(request.kv_dtype, gpu)
     if reason:
         return _Unfit(part="precision", message=f"{arch.name} on {gpu.name}: {reason}")
-    reason = cannot_split(arch, parallel.tensor)
+    reason = cannot_split(arch, parallel.tensor, parallel.context)
     if reason:
         return _Unfit(part="parallelism", message=f"{arch.name}: spec.parallelism.tensor: {reason}")
     requested = gpu.memory_bytes * request.utilisation

@@ -50,13 +50,19 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(dealt)
 
 
-def cannot_split(arch: Architecture, tensor: int) -> str:
-    """Why the engine does not split the heads over so many tensor ranks; empty: it does."""
+def cannot_split(arch: Architecture, tensor: int, context: int = 1) -> str:
+    """Why the engine does not split heads over so many ranks, or tokens over `context` of them; empty: it does."""
+    if tensor % context:
+        return f"context parallelism of {context} does not divide {tensor}"
+    if context > 1 and any(kept.window_tokens for kept in arch.kv_layers):
+        return f"layers with a window cannot be spread over {context} context-parallel ranks"
     if arch.attention_heads % tensor:
         return f"{tensor} does not divide the {arch.attention_heads} attention heads"
     for kept in arch.kv_layers:
         if not kept.latent and kept.elements_per_head and kept.heads % tensor and tensor % kept.heads:
             return f"{tensor} neither divides the {kept.heads} key-value heads nor is a multiple of them"
+        if not kept.latent and kept.elements_per_head and context > max(1, tensor // kept.heads):
+            return f"context parallelism of {context} is more than the ranks that repeat one of {kept.heads} KV heads"
     return ""
 
 
@@ -80,6 +86,9 @@ def rank_weights(arch: Architecture, parallel: Parallel) -> RankWeights:
     whole = arch.replicated_attention_parameters
     cut = arch.attention_parameters - arch.kv_projection_parameters - whole
     attention = (cut / tensor + arch.kv_projection_parameters * kv_share + whole) * arch.stored_attention_bytes
+    if arch.stored_attention_bytes < arch.plain_bytes:
+        # Decoding multiplies by the up-projections in their plain type; prefill uses the stored ones.
+        attention += arch.absorbed_parameters * arch.plain_bytes / tensor
     routed = arch.replicated_dense_parameters
     dense = ((arch.dense_parameters - routed) / tensor + routed) * arch.stored_dense_bytes
     experts = arch.expert_parameters * expert_rank_share(arch, parallel) * arch.quantised_bytes
