@@ -155,6 +155,15 @@ def test_a_picture_of_cost_against_the_slo(tmp_path: Path) -> None:
     assert bitmap.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_picture_of_the_roofs(tmp_path: Path) -> None:
+    """Of types that hold the model; where none does there is nothing to draw."""
+    file = tmp_path / "roof.svg"
+    assert plan("-f", "-", f"--plot=roofline={file}", stdin=manifests(gpuTypes=["l40s", "l4"])).exit_code == 0
+    assert b"<svg" in file.read_bytes()
+    nothing = plan("-f", "-", f"--plot=roofline={file}", stdin=manifests("deepseek-ai/DeepSeek-V3", gpuTypes=["t4"]))
+    assert (nothing.exit_code, "no type holds the model" in nothing.output) == (1, True)
+
+
 def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are an extra."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -11,6 +11,7 @@ import click
 
 from goodput.cli.planned import Planned
 from goodput.domain.intent import GpuType
+from goodput.perfmodel import phases
 from goodput.perfmodel.cost import READING_SECONDS_PER_TOKEN
 from goodput.perfmodel.notches import BOUNDS, frontier
 from goodput.perfmodel.options import Option
@@ -22,6 +23,8 @@ MOST_TYPES = 6
 _STEPS = 40
 # Times the bound of the SLO that the frontier spans.
 _SPAN = (0.1, 8.0)
+# FLOP per byte that the roofline spans: below one sequence in decode, above any ridge.
+_LEAST_INTENSITY, _MOST_INTENSITY = 0.4, 4000.0
 _COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
 _INK, _FAINT = "#2b2b2b", "#9a9a9a"
 
@@ -66,8 +69,7 @@ def draw(plan: Planned, kind: str, path: Path) -> None:
     Raises:
         click.ClickException: there is nothing to draw, or the file cannot be written.
     """
-    if kind == "frontier":
-        draw_frontier(plan, path)
+    (draw_frontier if kind == "frontier" else draw_roofline)(plan, path)
 
 
 def types_shown(plan: Planned) -> list[Option]:
@@ -191,3 +193,72 @@ def _finish(plt: Any, figure: Any, axis: Any, path: Path) -> None:
         raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
     finally:
         plt.close(figure)
+
+
+def draw_roofline(plan: Planned, path: Path) -> None:
+    """Prefill and decode of the model on the roof of each type: FLOP/s over FLOP per byte, of one GPU.
+
+    Raises:
+        click.ClickException: no type holds the model.
+    """
+    plt = pyplot()
+    shown = types_shown(plan)
+    if not shown:
+        raise click.ClickException("--plot roofline: no type holds the model")
+    arch, lengths = plan.wanted.arch, plan.wanted.lengths
+    context = lengths.input_mean + lengths.output_mean / 2.0
+    figure, axis = plt.subplots(figsize=(9, 5.6), layout="constrained")
+    ends: list[tuple[float, str, str]] = []
+    lowest, highest = float("inf"), 0.0
+    for colour, option in zip(_COLOURS, shown, strict=False):
+        gpu, shape = option.gpu, option.shape
+        peak = phases.peak_flops(arch, gpu)
+        at = phases.ridge(arch, gpu)
+        bandwidth = gpu.memory_bandwidth_bytes_per_second
+        axis.plot(
+            [_LEAST_INTENSITY, at, _MOST_INTENSITY],
+            [_LEAST_INTENSITY * bandwidth, peak, peak],
+            color=colour,
+            linewidth=1.8,
+        )
+        ends.append((peak, gpu.name, colour))
+        batch = option.fleet.at_load.batch if option.fleet is not None else 1.0
+        alone = phases.decode(arch, gpu, shape, batch=1.0, context_tokens=context)
+        loaded = phases.decode(arch, gpu, shape, batch=max(1.0, batch), context_tokens=context)
+        prompt = phases.prefill(arch, gpu, shape, lengths)
+        for phase, marker, size in ((alone, "o", 6), (loaded, "o", 10), (prompt, "^", 10)):
+            axis.plot([phase.intensity], [phase.flop_per_second], marker, color=colour, markersize=size, zorder=4)
+            lowest, highest = min(lowest, phase.flop_per_second), max(highest, peak)
+        axis.plot(
+            [alone.intensity, loaded.intensity],
+            [alone.flop_per_second, loaded.flop_per_second],
+            color=colour,
+            linewidth=1,
+            linestyle=":",
+        )
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlim(_LEAST_INTENSITY, _MOST_INTENSITY)
+    axis.set_ylim(0.5 * lowest, 2.5 * highest)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value / 1e12:g}")
+    _labels(axis, ends)
+    _legend(axis)
+    binding = (0.01, "left", "below a slope memory bandwidth binds"), (0.99, "right", "below a flat roof arithmetic")
+    for side, align, text in binding:
+        axis.annotate(text, (side, 0.98), xycoords="axes fraction", ha=align, va="top", color=_FAINT)
+    axis.set_xlabel("arithmetic intensity (FLOP per byte of memory moved)")
+    axis.set_ylabel("TFLOP/s of one GPU")
+    axis.set_title(_title(plan), loc="left", fontsize=10)
+    _finish(plt, figure, axis, path)
+
+
+def _legend(axis: Any) -> None:
+    """What the markers are, in no GPU's colour."""
+    for marker, size, text in (
+        ("o", 6, "decode, one sequence"),
+        ("o", 10, "decode, batch at the expected load"),
+        ("^", 10, "prefill of a mean prompt"),
+    ):
+        axis.plot([], [], marker, color=_FAINT, markersize=size, label=text)
+    axis.legend(loc="lower right", frameon=False)

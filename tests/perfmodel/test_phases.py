@@ -1,0 +1,67 @@
+"""Prefill and decode under a roof."""
+
+from __future__ import annotations
+
+import pytest
+
+from goodput.domain.errors import ModelDoesNotFit
+from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, fit
+from goodput.perfmodel.gpus import gpu_type, whole_cards
+from goodput.perfmodel.phases import decode, peak_flops, prefill, ridge
+
+LENGTHS = Lengths(1000.0, 200.0)
+MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b")
+
+
+def test_one_sequence_has_an_intensity_of_one() -> None:
+    """bf16: two FLOP with every weight of two bytes, and hardly any cache."""
+    arch, gpu = architecture(MODELS[0]), gpu_type("h100-sxm")
+    assert arch is not None
+    assert gpu is not None
+    alone = decode(arch, gpu, Shape(), batch=1.0, context_tokens=16.0)
+    assert alone.intensity == pytest.approx(1.0, rel=0.01)
+    assert ridge(arch, gpu) == pytest.approx(989e12 / 3.35e12, rel=0.01)
+
+
+def test_batches_share_weights_and_contexts_do_not() -> None:
+    """Intensity grows with the batch, less so with long contexts; tensor ranks change it not at all."""
+    arch, gpu = architecture(MODELS[0]), gpu_type("h100-sxm")
+    assert arch is not None
+    assert gpu is not None
+    short = [decode(arch, gpu, Shape(), batch=b, context_tokens=500.0).intensity for b in (1.0, 8.0, 64.0)]
+    long = [decode(arch, gpu, Shape(), batch=b, context_tokens=8000.0).intensity for b in (1.0, 8.0, 64.0)]
+    assert short == sorted(short)
+    assert short[-1] / short[0] > 2.0 * long[-1] / long[0]
+    split = decode(arch, gpu, Shape(tensor_parallel=4), batch=8.0, context_tokens=500.0)
+    assert split.intensity == pytest.approx(short[1])
+
+
+def test_few_tokens_touch_few_experts() -> None:
+    """A mixture of experts reads more weights with every sequence, so its intensity grows slowly at first."""
+    sparse, dense, gpu = architecture(MODELS[1]), architecture(MODELS[0]), gpu_type("h200-sxm")
+    assert sparse is not None
+    assert dense is not None
+    assert gpu is not None
+    growth = [
+        decode(arch, gpu, Shape(tensor_parallel=8), batch=8.0, context_tokens=100.0).intensity
+        / decode(arch, gpu, Shape(tensor_parallel=8), batch=1.0, context_tokens=100.0).intensity
+        for arch in (sparse, dense)
+    ]
+    assert growth[0] < 0.5 * growth[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_above_its_roof(name: str) -> None:
+    """No phase is believed to be faster than peak arithmetic, or than its bytes at full bandwidth."""
+    arch = architecture(name)
+    assert arch is not None
+    shape = Shape(tensor_parallel=8)
+    for gpu in whole_cards(built_in_gpu_types()):
+        try:
+            fit(arch, gpu, 8)
+        except ModelDoesNotFit:
+            continue
+        points = [decode(arch, gpu, shape, batch=b, context_tokens=1100.0) for b in (1.0, 16.0, 256.0)]
+        for point in (*points, prefill(arch, gpu, shape, LENGTHS)):
+            roof = min(peak_flops(arch, gpu), point.intensity * gpu.memory_bandwidth_bytes_per_second)
+            assert point.flop_per_second <= roof * 1.001, (gpu.name, point.name)
