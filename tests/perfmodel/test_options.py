@@ -158,7 +158,7 @@ _WANTED = st.builds(
 
 
 @given(_WANTED)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_quick_search_finds_the_winner(asked: Requirements) -> None:
     """Bounds leave out only what cannot win."""
     best = options(asked, CUDA)[0]
@@ -167,7 +167,7 @@ def test_the_quick_search_finds_the_winner(asked: Requirements) -> None:
 
 
 @given(_WANTED)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_what_is_called_dearer_is(asked: Requirements) -> None:
     """Judged in full, it meets the SLO at a higher cost than a smaller replica of its type, or not at all."""
     found = options(asked, CUDA)
@@ -180,7 +180,7 @@ def test_what_is_called_dearer_is(asked: Requirements) -> None:
 
 
 @given(_WANTED)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_fleet_carries_its_load(asked: Requirements) -> None:
     """Capacity covers the demand and what is kept free; costs are shares of the cost per hour."""
     for option in options(asked, CUDA):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
+from goodput.perfmodel.memory import engine_defaults
 from goodput.perfmodel.notches import Notch, notches
 from goodput.perfmodel.options import Fleet, Option, Requirements, cheapest, options
 from goodput.perfmodel.remedies import Diagnosis, diagnose
@@ -131,6 +132,8 @@ def option_as_json(option: Option) -> dict[str, Any]:
         "gpuType": option.gpu.name,
         "tensorParallel": option.shape.tensor_parallel,
         "pipelineParallel": option.shape.pipeline_parallel,
+        "maxNumSeqs": option.shape.max_num_seqs or engine_defaults(option.gpu)[0],
+        "maxNumBatchedTokens": option.shape.max_num_batched_tokens or engine_defaults(option.gpu)[1],
         "speculation": None
         if option.shape.drafts is None
         else {"method": option.shape.drafts.method.value, "tokens": option.shape.drafts.tokens},

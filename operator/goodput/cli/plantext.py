@@ -302,8 +302,15 @@ def _batch(plan: Planned) -> Iterator[str]:
     if plan.wanted.patient:
         yield (
             "Only whole requests have a deadline, and a long one: replicas are loaded as far as their memory and time "
-            "allow, and pipeline stages count like replicas."
+            f"allow, and pipeline stages count like replicas{_limits(plan.winner)}."
         )
+
+
+def _limits(winner: Option | None) -> str:
+    """Engine limits that are not the engine's own."""
+    if winner is None or winner.shape.max_num_batched_tokens is None:
+        return ""
+    return f"; max-num-seqs {winner.shape.max_num_seqs}, max-num-batched-tokens {winner.shape.max_num_batched_tokens}"
 
 
 def _left_out(plan: Planned) -> Iterator[str]:

@@ -20,10 +20,10 @@ from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, latency, replica_pool
+from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, Wall, latency, replica_pool
 from goodput.perfmodel.cost import Cost, cost, price_per_hour
 from goodput.perfmodel.lengths import Lengths
-from goodput.perfmodel.memory import KvPool
+from goodput.perfmodel.memory import KvPool, engine_defaults
 from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.verdicts import dearer, lost, missed, shortfall
@@ -35,6 +35,9 @@ HEADROOM = 0.10
 COUNTING_SECONDS = 60.0
 # A deadline of so many seconds for whole requests, and no bound on tokens, leaves time to wait: throughput counts.
 BATCH_E2E_SECONDS = 600.0
+# What a replica for throughput is started with: as many sequences as its KV cache holds, and large steps.
+THROUGHPUT_SEQUENCES = 1024
+THROUGHPUT_TOKENS = 16384
 # GPUs, and slices of them, that the engine's default image runs on.
 _CUDA = "nvidia.com/"
 
@@ -162,7 +165,7 @@ def cheapest(wanted: Requirements, gpus: Iterable[GpuType], first: Option | None
         limit = None if best is None or best.fleet is None else best.fleet.cost.per_hour
         if limit is not None and (gpu.price_per_hour is None or not _may_cost(wanted, gpu, shape, limit)):
             continue
-        option = judge(wanted, gpu, shape)
+        option = tuned(wanted, gpu, shape)
         if option.meets and (best is None or rank(option) < rank(best)):
             best = option
     return best
@@ -225,7 +228,7 @@ def _of_type(wanted: Requirements, gpu: GpuType) -> Iterator[Option]:
         if least < inf and not _may_cost(wanted, gpu, shape, least):
             yield Option(gpu=gpu, shape=shape, verdict=Verdict.DEARER, why=dearer(gpu, least))
             continue
-        option = judge(wanted, gpu, shape)
+        option = tuned(wanted, gpu, shape)
         if option.meets and option.fleet is not None:
             # Of a type without a price, GPUs are compared as if each cost the same.
             cost = option.fleet.cost.per_hour
@@ -265,13 +268,43 @@ def _may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: f
         return False
     if wanted.speculation is not None or _pool(wanted, gpu, shape) is None:
         return True
-    rps = wanted.load_rps / most
+    return any(
+        _may_hold(wanted, gpu, each, wanted.load_rps / most)
+        for each in (shape, *((_for_throughput(gpu, shape),) if wanted.patient else ()))
+    )
+
+
+def _may_hold(wanted: Requirements, gpu: GpuType, shape: Shape, rps: float) -> bool:
+    """Whether a replica might hold the SLO at this rate, by its latency alone."""
     idle, at = (latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rate) for rate in (0.0, rps))
     if idle.good < wanted.objective.attainment:
         return True
     # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`), and what an idle one misses does not
     # count.
     return at.prefill_share <= LEAST_SHARE or at.good + 1.0 - idle.good >= wanted.objective.attainment
+
+
+def _for_throughput(gpu: GpuType, shape: Shape) -> Shape:
+    sequences = max(THROUGHPUT_SEQUENCES, engine_defaults(gpu)[0])
+    return replace(shape, max_num_seqs=sequences, max_num_batched_tokens=THROUGHPUT_TOKENS)
+
+
+@lru_cache(maxsize=8192)
+def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
+    """The option with the engine's own limits, or with others where these need fewer replicas.
+
+    Others are those for throughput where latency does not matter, and more sequences where max-num-seqs binds.
+    """
+    option = judge(wanted, gpu, shape)
+    if option.fleet is None or option.capacity is None or option.fleet.replicas <= max(1, wanted.min_replicas):
+        return option
+    if wanted.patient:
+        other = judge(wanted, gpu, _for_throughput(gpu, shape))
+    elif option.capacity.wall is Wall.SEQUENCES and engine_defaults(gpu)[0] < THROUGHPUT_SEQUENCES:
+        other = judge(wanted, gpu, replace(shape, max_num_seqs=THROUGHPUT_SEQUENCES))
+    else:
+        return option
+    return other if other.fleet is not None and other.fleet.replicas < option.fleet.replicas else option
 
 
 @lru_cache(maxsize=8192)
