@@ -31,6 +31,15 @@ def test_plain_fields_are_enough():
     assert found.weight_bytes_per_parameter == 2.0
 
 
+def test_float32_weights_are_read_in_full_and_held_in_16_bits():
+    """The engine loads float32 in half its size, after the start has read all of it."""
+    found = architecture_from_config("mine", {**LLAMA, "torch_dtype": "float32"})
+    assert found.weight_bytes == 2.0 * found.parameters
+    assert found.checkpoint_bytes == 4.0 * found.parameters
+    plain = architecture_from_config("mine", LLAMA)
+    assert plain.checkpoint_bytes == plain.weight_bytes
+
+
 def test_the_text_part_of_a_multimodal_config_counts():
     """`text_config` holds the decoder of a vision model."""
     assert architecture_from_config("mine", {"text_config": LLAMA}).layers == 32

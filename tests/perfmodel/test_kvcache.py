@@ -176,6 +176,8 @@ def test_no_mixture_of_layers_promises_more_tokens_than_its_pool_has_bytes(group
             share = max(1, group.heads // tensor) / group.heads
             least += seen * group.bytes_per_token(element) * share
     assert plan.max_concurrency(pool, length) * least <= pool * (1 + 1e-9)
+    # What is held while decoding is within what is planned, but for the part of a block that is held on average.
+    assert plan.held_blocks(length) <= plan.blocks_per_request(length) + len(plan.groups)
     longest = plan.longest(pool, length)
     assert 0 <= longest <= length
     assert longest == length or not plan.holds(pool, longest + 1)

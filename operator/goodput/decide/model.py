@@ -31,7 +31,6 @@ from goodput.domain.plan import ChangePlan, ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel.catalogue import architecture
-from goodput.perfmodel.memory import weight_bytes
 
 
 def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> LoopMemory:
@@ -123,7 +122,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
-    weights = weight_bytes(intent.architecture) if intent.architecture is not None else 0.0
+    weights = intent.architecture.checkpoint_bytes if intent.architecture is not None else 0.0
     lengths, lengths_requests = history.lengths(seen.ten_minutes, prior_lengths(intent.workload, policy), policy)
     routed = intent.routing is RoutingMode.ROUTER
     least = intent.objective.min_requests if intent.objective is not None else 1

@@ -92,6 +92,8 @@ class Architecture(Value, frozen=True, kw_only=True):
     # Bytes of one parameter (scales included): of what is quantised, and of what is not.
     quantised_bytes: float = _BF16_BYTES
     plain_bytes: float = _BF16_BYTES
+    # Bytes of one that is not quantised in the checkpoint's files: the engine loads float32 in 16 bits.
+    file_bytes: float = _BF16_BYTES
     # Whether experts alone are quantised (gpt-oss), or attention and feed-forward too. Embedding and head never are.
     experts_only: bool = False
     # Bytes of a parameter of attention, and of dense feed-forward, where the checkpoint stores them otherwise than
@@ -123,13 +125,26 @@ class Architecture(Value, frozen=True, kw_only=True):
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of all weights as stored."""
+        """Bytes of all weights as the engine holds them."""
         return (
             (self.embedding_parameters + self.head_parameters) * self.plain_bytes
             + self.attention_parameters * self.stored_attention_bytes
             + self.dense_parameters * self.stored_dense_bytes
             + self.expert_parameters * self.quantised_bytes
         )
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """Bytes of the checkpoint's files, which a start reads."""
+        if self.file_bytes == self.plain_bytes:
+            return self.weight_bytes
+        parts = (
+            (self.embedding_parameters + self.head_parameters, self.plain_bytes),
+            (self.attention_parameters, self.stored_attention_bytes),
+            (self.dense_parameters, self.stored_dense_bytes),
+            (self.expert_parameters, self.quantised_bytes),
+        )
+        return sum(count * (self.file_bytes if size == self.plain_bytes else size) for count, size in parts)
 
     @property
     def stored_attention_bytes(self) -> float:

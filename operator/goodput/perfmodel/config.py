@@ -17,7 +17,7 @@ from goodput.perfmodel.config_compressed import compressed
 from goodput.perfmodel.config_experts import read_feed_forward
 from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_layers import Layer, read_layers
-from goodput.perfmodel.config_quantisation import read_quantisation
+from goodput.perfmodel.config_quantisation import file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
 from goodput.perfmodel.config_states import Part
 
@@ -70,6 +70,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         precision=stored.precision,
         quantised_bytes=stored.quantised_bytes,
         plain_bytes=stored.plain_bytes,
+        file_bytes=file_bytes(fields),
         experts_only=stored.experts_only,
         attention_bytes=stored.attention_bytes,
         dense_bytes=stored.dense_bytes,

@@ -25,7 +25,7 @@ _ATTENTION_NAMES = (
 )
 _EXPERT_NAMES = ("experts", "block_sparse_moe", "moe")
 _DENSE_NAMES = ("mlp", "shared_expert", "shared_experts", "gate_up_proj", "up_proj", "ffn")
-_PLAIN_BYTES = {"float32": 4.0, "bfloat16": PLAIN_BYTES, "float16": PLAIN_BYTES}
+_FILE_BYTES = {"float32": 4.0, "bfloat16": PLAIN_BYTES, "float16": PLAIN_BYTES}
 # Algorithm or method -> format. Those that leave the format open are read from their own fields.
 _FORMATS = {
     "fp8": "fp8",
@@ -54,7 +54,7 @@ class Quantisation(Value, frozen=True, kw_only=True):
 
     precision: str
     quantised_bytes: float  # of experts, or of all layers where the two below are None
-    plain_bytes: float
+    plain_bytes: float = PLAIN_BYTES
     experts_only: bool = False
     attention_bytes: float | None = None
     dense_bytes: float | None = None
@@ -62,7 +62,7 @@ class Quantisation(Value, frozen=True, kw_only=True):
 
 def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
     """Quantisation of the checkpoint; `sparse` says whether it has experts. Raises `InvalidObject` naming the field."""
-    plain = _plain_bytes(fields)
+    plain = PLAIN_BYTES
     config = fields.mapping("quantization_config")
     if config is None or not config.values:
         return Quantisation(precision="bf16", quantised_bytes=plain, plain_bytes=plain)
@@ -96,13 +96,17 @@ def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
     )
 
 
-def _plain_bytes(fields: Fields) -> float:
+def file_bytes(fields: Fields) -> float:
+    """Bytes of one parameter that is not quantised in the checkpoint's files; the engine loads float32 in 16 bits.
+
+    Raises `InvalidObject` for a type that is not known.
+    """
     for name in ("torch_dtype", "dtype"):
         dtype = fields.text(name).removeprefix("torch.")
         if dtype:
-            if dtype not in _PLAIN_BYTES:
-                raise fields.invalid(name, f"must be one of {', '.join(sorted(_PLAIN_BYTES))}, not {dtype!r}")
-            return _PLAIN_BYTES[dtype]
+            if dtype not in _FILE_BYTES:
+                raise fields.invalid(name, f"must be one of {', '.join(sorted(_FILE_BYTES))}, not {dtype!r}")
+            return _FILE_BYTES[dtype]
     return PLAIN_BYTES
 
 

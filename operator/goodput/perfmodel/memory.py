@@ -96,11 +96,6 @@ def kv_rank_share(arch: Architecture, tensor_parallel: int) -> float:
     return max(1, arch.kv_heads // tensor_parallel) / arch.kv_heads
 
 
-def weight_bytes(arch: Architecture) -> float:
-    """Bytes of all weights, as stored."""
-    return arch.weight_bytes
-
-
 def fit(
     arch: Architecture,
     gpu: GpuType,
