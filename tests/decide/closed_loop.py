@@ -63,7 +63,7 @@ class _Pod:
     tokens: tuple[int, int] = (0, 0)
     itl: tuple[float, int] = (0.0, 0)
     counted: dict[str, Any] | None = None
-    sums: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    sums: tuple[float, ...] = (0.0,) * 6
     rejected: int = 0
 
     def advance(self, until: float) -> None:
@@ -95,7 +95,15 @@ class _Pod:
             "waiting": float(self.engine.waiting),
             "rejected": float(self.rejected),
         }
-        self.sums = (float(self.tokens[0]), float(self.tokens[1]), self.itl[0], float(self.itl[1]))
+        prefill = sum((each.first_token_at or 0.0) - (each.scheduled_at or 0.0) for each in self.done)
+        self.sums = (
+            float(self.tokens[0]),
+            float(self.tokens[1]),
+            self.itl[0],
+            float(self.itl[1]),
+            prefill,
+            float(len(self.done)),
+        )
 
 
 def ttft(sequence: Sequence) -> float:
@@ -118,6 +126,7 @@ class Outcome:
     counted: float = 0.0
     gpu_seconds: float = 0.0
     changes: list[tuple[float, int]] = field(default_factory=list)
+    memory: LoopMemory = field(default_factory=LoopMemory)  # at the end
 
     @property
     def attainment(self) -> float:
@@ -210,6 +219,7 @@ def run(
                         each.stopping = now
                 wanted = plan.pool.replicas
     outcome.offered = arrivals
+    outcome.memory = memory[KEY]
     outcome.good = sum(1 for each in (*pods, *gone) for done in each.done if ttft(done) <= 0.5 and tpot(done) <= 0.05)
     return outcome
 
@@ -251,6 +261,8 @@ def _look(pods: list[_Pod], now: float, wanted: int, routed: tuple[float, float,
                 generation_tokens=sum(each.sums[1] for each in counted),
                 itl_sum_seconds=sum(each.sums[2] for each in counted),
                 itl_count=sum(each.sums[3] for each in counted),
+                prefill_sum_seconds=sum(each.sums[4] for each in counted),
+                prefill_count=sum(each.sums[5] for each in counted),
                 request_seconds_p95=22.0,
             ),
             router=RouterTelemetry(

@@ -1,9 +1,15 @@
 """The law in a loop with simulated engines that it knows nothing of: the demo's ramp, a steady load, a step."""
 
+import dataclasses
 import math
 
 import pytest
+from tests.decide import closed_loop
+from tests.decide.builders import gpu
 from tests.decide.closed_loop import run
+
+from goodput.perfmodel import architecture
+from goodput.perfmodel.roofline import step_times
 
 PEAK = 9.6
 # What one replica of the plant holds the SLO at, measured by itself (see the simulator), rounded down.
@@ -34,6 +40,18 @@ def test_a_steady_load_changes_nothing():
     found = run(lambda _: 2.2, 600.0, seed=3)
     assert found.attainment >= 0.95
     assert len(found.changes) <= 1
+
+
+@pytest.mark.parametrize("mfu", [0.45, 0.8])
+def test_the_speed_of_prefill_is_learned_from_how_long_prompts_take(mfu, monkeypatch):
+    """A plant that multiplies slower, or faster, than is believed: after 20 minutes the ratio is known to 12 %."""
+    monkeypatch.setattr(closed_loop, "PLANT", dataclasses.replace(closed_loop.PLANT, mfu=mfu))
+    model, device = architecture("meta-llama/Llama-3.1-8B-Instruct"), gpu("l40s")
+    assert model is not None
+    believed = step_times(model, device).token_compute
+    true = closed_loop.PLANT.flops_per_token / (closed_loop.PLANT.peak_flops_per_second * mfu)
+    found = run(lambda _: 2.2, 1200.0, seed=3)
+    assert found.memory.prefill_correction == pytest.approx(believed / true, rel=0.12)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -40,6 +40,9 @@ memories = st.builds(
     startup_seconds=st.lists(numbers, max_size=4).map(tuple),
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
+    prefill_correction=st.floats(0.5, 2.0),
+    accepted_per_draft=st.none() | st.floats(0.0, 16.0),
+    draft_coverage=st.none() | st.floats(0.0, 1.0),
     samples=st.lists(samples, max_size=4).map(Samples.of),
     marks=tables,
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
@@ -78,6 +81,23 @@ def test_a_damaged_field_is_noticed(field, value):
     body = json.loads(dumps(LoopMemory()))
     body[field] = value
     assert loads(json.dumps(body)) is None
+
+
+@pytest.mark.parametrize("value", ["x", float("nan"), [1.0], True, {"a": 1}])
+@pytest.mark.parametrize("field", ["prefill_correction", "accepted_per_draft", "draft_coverage"])
+def test_a_damaged_later_field_is_noticed_too(field, value):
+    body = json.loads(dumps(LoopMemory()))
+    body[field] = value
+    assert loads(json.dumps(body)) is None
+
+
+def test_memory_of_an_operator_that_knew_less_is_read():
+    """What it did not learn is not known yet; its sums, which were fewer, are no reason to forget the rest."""
+    memory = LoopMemory(born_at=7.0, correction=0.8, pool_mark=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    body = json.loads(dumps(memory))
+    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage"):
+        del body[field]
+    assert loads(json.dumps(body)) == memory
 
 
 def test_a_large_memory_fits_into_a_config_map():

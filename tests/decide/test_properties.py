@@ -24,7 +24,17 @@ hostile_number = st.floats(0, 1e6) | st.sampled_from([0.0, -1.0, math.nan, math.
 hostile = st.none() | hostile_number
 
 
-SUMS = ("prompt_tokens", "cached_prompt_tokens", "generation_tokens", "itl_sum_seconds", "itl_count")
+SUMS = (
+    "prompt_tokens",
+    "cached_prompt_tokens",
+    "generation_tokens",
+    "itl_sum_seconds",
+    "itl_count",
+    "prefill_sum_seconds",
+    "prefill_count",
+    "drafts",
+    "accepted_tokens",
+)
 
 
 def history(rps: float, pods: int, age: float = 600.0) -> LoopMemory:
@@ -92,7 +102,7 @@ def test_pods_on_their_way_are_never_ordered_twice(ready, rps):
 @QUICK
 @given(
     values=st.lists(hostile, min_size=8, max_size=8),
-    sums=st.lists(hostile, min_size=5, max_size=5),
+    sums=st.lists(hostile, min_size=len(SUMS), max_size=len(SUMS)),
     unsure=hostile_number,
     routed=st.lists(hostile_number, min_size=2, max_size=2),
     at=st.sampled_from([START, START - 10, START - 500, 0.0, math.nan]),

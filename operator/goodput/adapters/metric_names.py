@@ -30,6 +30,10 @@ class Quantity(StrEnum):
     GENERATION_TOKENS = "generation tokens"
     ITL_SUM = "inter-token latency, sum"
     ITL_COUNT = "inter-token latency, count"
+    PREFILL_SUM = "prefill time of requests, sum"
+    PREFILL_COUNT = "prefill time of requests, count"
+    DRAFTS = "drafts of speculative decoding"
+    ACCEPTED_TOKENS = "accepted tokens of speculative decoding"
     ROUTER_ATTEMPTS = "attempts of the router"
     ROUTER_RETRIES = "retries of the router"
     ROUTER_ERRORS = "errors of the router"
@@ -71,6 +75,12 @@ POOL_SUMS: dict[Quantity, Names] = {
     Quantity.GENERATION_TOKENS: _names("vllm:generation_tokens_total"),
     Quantity.ITL_SUM: _names("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
     Quantity.ITL_COUNT: _names("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count"),
+    # From the first step that a request is scheduled in to its first token; observed when the request finishes.
+    Quantity.PREFILL_SUM: _names("vllm:request_prefill_time_seconds_sum"),
+    Quantity.PREFILL_COUNT: _names("vllm:request_prefill_time_seconds_count"),
+    # Only engines that speculate export these.
+    Quantity.DRAFTS: _names("vllm:spec_decode_num_drafts_total"),
+    Quantity.ACCEPTED_TOKENS: _names("vllm:spec_decode_num_accepted_tokens_total"),
 }
 REQUEST_SECONDS_BUCKET = _names("vllm:e2e_request_latency_seconds_bucket")
 # No single counter of the router counts each request of a user once, at its arrival (docs/router-facts.md).

@@ -194,6 +194,10 @@ def _pool(wanted: Wanted, tables: Tables, counters: PodTable) -> PoolTelemetry:
         generation_tokens=sums.get(Quantity.GENERATION_TOKENS),
         itl_sum_seconds=sums.get(Quantity.ITL_SUM),
         itl_count=sums.get(Quantity.ITL_COUNT),
+        prefill_sum_seconds=sums.get(Quantity.PREFILL_SUM),
+        prefill_count=sums.get(Quantity.PREFILL_COUNT),
+        drafts=sums.get(Quantity.DRAFTS),
+        accepted_tokens=sums.get(Quantity.ACCEPTED_TOKENS),
         request_seconds_p95=tables.p95.get((wanted.key.namespace, wanted.key.name)),
     )
 

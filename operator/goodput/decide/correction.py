@@ -15,11 +15,20 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Placement
+from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, observed_speed
+from goodput.perfmodel.observed import observed_prefill
 
-# Fewer inter-token times than this say nothing about a step.
+# Fewer inter-token times than this say nothing about a step, fewer requests nothing about prompts.
 _LEAST_TOKENS = 100.0
+_LEAST_PROMPTS = 10.0
+# What a live time says of prefill is only used where prefill is at least this share of it.
+_LEAST_PREFILL_SHARE = 0.3
+# One interval pulls the speed of prefill to at most this many times what is believed: a mean of few has outliers.
+_MOST_PREFILL_STEP = 1.3
+# Fewer drafts than this say nothing of how many of their tokens are accepted.
+_LEAST_DRAFTS = 50.0
 _CERTAIN_STEP = 0.92
 _UNDECIDED_STEP = 0.97
 _LEAST_TRIM = 0.6
@@ -37,6 +46,11 @@ class Observation(Value, frozen=True, kw_only=True):
     batch: float  # sequences that decode together
     rps: float  # requests that got a first token
     seconds: float
+    waiting: float = 0.0  # requests that wait at one replica
+    prefill_seconds: float | None = None  # mean of requests that finished, from being scheduled to the first token
+    prefill_count: float = 0.0
+    drafts: float = 0.0
+    accepted_tokens: float = 0.0
     warm: bool  # no pod turned ready just now, and no roll-out is under way
 
 
@@ -65,14 +79,84 @@ def speed(
     return float(round(memory.correction + weight * (found - memory.correction), 4))
 
 
-def for_placement(memory: LoopMemory, placement: Placement) -> LoopMemory:
-    """`memory` for replicas of `placement`: what was learned of another GPU type or parallelism says nothing of it."""
+def prefill_speed(
+    memory: LoopMemory,
+    arch: Architecture,
+    gpu: GpuType,
+    shape: Shape,
+    lengths: Lengths,
+    *,
+    observation: Observation,
+    correction: float,
+    policy: Policy,
+) -> float:
+    """`prefill_correction` after one more observation; `correction` is the speed of decode.
+
+    Prompts of finished requests were taken in a decode time ago, so it moves slower than decode, and only while nothing
+    waits: what queues is spoilt by more than arithmetic.
+    """
+    seen, before = observation, memory.prefill_correction
+    if not seen.warm or seen.prefill_seconds is None or seen.prefill_count < _LEAST_PROMPTS or seen.waiting > 1.0:
+        return before
+    if seen.seconds > GAP_INTERVALS * policy.scrape_seconds or seen.batch < 1.0 or seen.prefill_seconds <= 0.0:
+        return before
+    found = observed_prefill(
+        arch,
+        gpu,
+        shape,
+        lengths,
+        batch=seen.batch,
+        rps=seen.rps,
+        prefill_seconds=seen.prefill_seconds,
+        correction=correction,
+    )
+    if found.share < _LEAST_PREFILL_SHARE:
+        return before
+    target = min(policy.correction_max, max(policy.correction_min, found.speed))
+    target = min(before * _MOST_PREFILL_STEP, max(before / _MOST_PREFILL_STEP, target))
+    weight = 1.0 - 0.5 ** (seen.seconds / policy.prefill_halflife_seconds)
+    return float(round(before + weight * (target - before), 4))
+
+
+def acceptance(memory: LoopMemory, observation: Observation, policy: Policy) -> tuple[float | None, float | None]:
+    """(`accepted_per_draft`, `draft_coverage`) after one more observation; what was counted first is taken as it is."""
+    seen = observation
+    known = (memory.accepted_per_draft, memory.draft_coverage)
+    if not seen.warm or seen.drafts < _LEAST_DRAFTS or seen.itl_count < seen.drafts * 0.5:
+        return known
+    accepted = seen.accepted_tokens / seen.drafts
+    coverage = min(1.0, seen.drafts / seen.itl_count)
+    if known[0] is None or known[1] is None:
+        return round(accepted, 4), round(coverage, 4)
+    weight = 1.0 - 0.5 ** (min(seen.seconds, policy.acceptance_halflife_seconds) / policy.acceptance_halflife_seconds)
+    return (
+        round(known[0] + weight * (accepted - known[0]), 4),
+        round(known[1] + weight * (coverage - known[1]), 4),
+    )
+
+
+def for_placement(memory: LoopMemory, placement: Placement, speculation: Speculation | None) -> LoopMemory:
+    """`memory` for replicas of `placement`: what was learned of another GPU type or parallelism, or of other drafts,
+    says nothing of it."""
     shape = f"{placement.gpu_type}/{placement.tensor_parallel}/{placement.pipeline_parallel}"
+    if speculation is not None and placement.speculative_tokens:
+        shape += f"/{speculation.method.value} {placement.speculative_tokens}"
     if memory.shape == shape:
         return memory
     if not memory.shape:
         return replace(memory, shape=shape)
-    return replace(memory, shape=shape, correction=1.0, trim=1.0, trimmed_at=0.0, proven_rps=0.0, startup_seconds=())
+    return replace(
+        memory,
+        shape=shape,
+        correction=1.0,
+        prefill_correction=1.0,
+        accepted_per_draft=None,
+        draft_coverage=None,
+        trim=1.0,
+        trimmed_at=0.0,
+        proven_rps=0.0,
+        startup_seconds=(),
+    )
 
 
 def trim(

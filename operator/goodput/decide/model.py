@@ -47,6 +47,9 @@ def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> Lo
             startup_seconds=memory.startup_seconds,
             pods_seen_ready=memory.pods_seen_ready,
             correction=memory.correction,
+            prefill_correction=memory.prefill_correction,
+            accepted_per_draft=memory.accepted_per_draft,
+            draft_coverage=memory.draft_coverage,
             shape=memory.shape,
             max_ratios=memory.max_ratios,
             surge=memory.surge,
@@ -118,7 +121,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         view, placed, known = _what_runs(view, asked, fleet)
     intent = view.intent
     if placed.placement is not None:
-        memory = for_placement(memory, placed.placement)
+        memory = for_placement(memory, placed.placement, intent.speculation)
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)

@@ -23,6 +23,8 @@ def inputs(work: Work) -> tuple[Quantity, ...]:
         found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
     if work.capacity_rps > 0.0:
         found.append(Quantity("capacity per replica", round(work.capacity_rps, 4), "requests/s"))
+    if work.tokens_per_step is not None:
+        found.append(Quantity("tokens per step", round(work.tokens_per_step, 2)))
     if work.reading.waiting:
         found.append(Quantity("waiting", round(work.reading.waiting, 1), "requests"))
     if work.attainment.upper is not None and work.attainment.lower is not None:
@@ -120,6 +122,9 @@ def remember(
         max_ratios=ratios,
         ratio_at=ratio_at,
         correction=work.correction if work.correction is not None else memory.correction,
+        prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
+        accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,
+        draft_coverage=work.draft_coverage if sized else memory.draft_coverage,
         proven_rps=work.proven_rps if sized else memory.proven_rps,
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,

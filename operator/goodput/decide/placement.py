@@ -77,7 +77,12 @@ def shape_of(
     drafts = None
     if speculation is not None:
         drafts = drafts_of(
-            speculation.method, tokens, speculation.acceptance, accepted_per_draft=accepted, coverage=coverage
+            speculation.method,
+            tokens,
+            speculation.acceptance,
+            # In steps of a twentieth, so that what is hardly different is worked out once.
+            accepted_per_draft=None if accepted is None else round(accepted * 20.0) / 20.0,
+            coverage=None if coverage is None else round(coverage * 20.0) / 20.0,
         )
     return Shape(
         tensor_parallel=placement.tensor_parallel,

@@ -47,6 +47,9 @@ class Policy(Value, frozen=True, kw_only=True):
     correction_min: float = 0.5
     correction_max: float = 2.0
     correction_halflife_seconds: float = 120.0
+    # Prefill is seen through requests that finished: later, and fewer of them than tokens.
+    prefill_halflife_seconds: float = 240.0
+    acceptance_halflife_seconds: float = 300.0
     warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
     # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
     prior_input_tokens: float = PRIOR_INPUT_TOKENS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from goodput.decide import history
-from goodput.decide.correction import Observation, speed, trim
+from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, shape_of
@@ -25,12 +25,14 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         return
     memory = work.memory
     pool = view.pool
-    # What runs was rendered when something else may have been believed of speculation.
-    runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
-    shape = shape_of(view.intent, placement, runs.speculative_tokens)
     ready, coming = work.count.ready, pool.coming
     changing = pool.rolling_out or moving(pool, placement)
-    correction = memory.correction
+    seen = _observation(work, changing)
+    # What runs was rendered when something else may have been believed of speculation.
+    runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
+    accepted, coverage = acceptance(memory, seen, policy)
+    shape = shape_of(view.intent, placement, runs.speculative_tokens, accepted=accepted, coverage=coverage)
+    correction, prefill = memory.correction, memory.prefill_correction
     if not reading.blind:
         if reading.demand_at:
             work.demand = estimate(intervals(work.samples, reading.tail, reading.demand_at, policy), policy)
@@ -41,8 +43,11 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
                 gpu,
                 shape,
                 work.lengths,
-                observation=_observation(work, changing),
+                observation=seen,
                 policy=policy,
+            )
+            prefill = prefill_speed(
+                memory, arch, gpu, shape, work.lengths, observation=seen, correction=correction, policy=policy
             )
     work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
     work.plain_rps = work.able.rps
@@ -84,7 +89,9 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     held = recent.lower is not None and recent.lower >= objective.attainment
     if held and demand is not None and ready and not changing:
         proven = max(proven, round(demand.slow_rps / ready, 4))
-    work.correction, work.proven_rps = correction, proven
+    work.correction, work.prefill_correction, work.proven_rps = correction, prefill, proven
+    work.accepted_per_draft, work.draft_coverage = accepted, coverage
+    work.tokens_per_step = shape.drafts.tokens_per_step if shape.drafts is not None else None
     work.trim, work.trimmed_at = trimmed, trimmed_at
     work.capacity_rps = work.plain_rps * trimmed
     if demand is not None:
@@ -119,6 +126,11 @@ def _observation(work: Work, changing: bool) -> Observation:
         batch=reading.batch,
         rps=share * reading.first_rps,
         seconds=reading.engine_seconds,
+        waiting=reading.waiting / max(1, work.count.ready),
+        prefill_seconds=reading.prefill_seconds,
+        prefill_count=reading.prefill_count,
+        drafts=reading.drafts,
+        accepted_tokens=reading.accepted_tokens,
         warm=not changing and now - newest >= policy.warmup_seconds,
     )
 

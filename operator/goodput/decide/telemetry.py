@@ -35,7 +35,18 @@ from goodput.domain.samples import Sample
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
 # Layout of LoopMemory.pool_mark.
-PROMPT, CACHED, GENERATION, ITL_SUM, ITL_COUNT, WHOSE = range(6)
+(
+    PROMPT,
+    CACHED,
+    GENERATION,
+    ITL_SUM,
+    ITL_COUNT,
+    PREFILL_SUM,
+    PREFILL_COUNT,
+    DRAFTS,
+    ACCEPTED,
+    WHOSE,
+) = range(10)
 
 
 @dataclass(slots=True)
@@ -57,6 +68,10 @@ class Reading:
     batch: float = 0.0  # sequences that the replica of a mean token runs
     itl_seconds: float | None = None  # mean inter-token latency since the last look
     itl_count: float = 0.0
+    prefill_seconds: float | None = None  # mean prefill time of the requests that finished since the last look
+    prefill_count: float = 0.0
+    drafts: float = 0.0  # since the last look
+    accepted_tokens: float = 0.0
     first_rps: float = 0.0  # first tokens per second of all pods together
     engine_seconds: float = 0.0  # mean time between the scrapes of engines that were compared; 0: no new one
 
@@ -178,6 +193,10 @@ def _invalid_sums(pool: PoolTelemetry) -> str:
         pool.generation_tokens,
         pool.itl_sum_seconds,
         pool.itl_count,
+        pool.prefill_sum_seconds,
+        pool.prefill_count,
+        pool.drafts,
+        pool.accepted_tokens,
     ):
         if _bad(value):
             return f"a token counter is {value}"
@@ -276,6 +295,10 @@ def _tokens(
         pool.generation_tokens,
         pool.itl_sum_seconds,
         pool.itl_count,
+        pool.prefill_sum_seconds,
+        pool.prefill_count,
+        pool.drafts,
+        pool.accepted_tokens,
         float(crc32(",".join(pods).encode())),
     )
     before = memory.pool_mark
@@ -288,6 +311,12 @@ def _tokens(
     if count > 0.0:
         reading.itl_count = count
         reading.itl_seconds = delta(now[ITL_SUM], before[ITL_SUM]) / count
+    ended = delta(now[PREFILL_COUNT], before[PREFILL_COUNT])
+    if ended > 0.0:
+        reading.prefill_count = ended
+        reading.prefill_seconds = delta(now[PREFILL_SUM], before[PREFILL_SUM]) / ended
+    reading.drafts = delta(now[DRAFTS], before[DRAFTS])
+    reading.accepted_tokens = delta(now[ACCEPTED], before[ACCEPTED])
     return (
         delta(now[PROMPT], before[PROMPT]),
         delta(now[CACHED], before[CACHED]),

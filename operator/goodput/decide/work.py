@@ -63,6 +63,10 @@ class Work:
     utilisation: float | None = None
     certain: bool = False
     correction: float | None = None
+    prefill_correction: float = 1.0
+    accepted_per_draft: float | None = None
+    draft_coverage: float | None = None
+    tokens_per_step: float | None = None  # where replicas speculate
     proven_rps: float = 0.0
     trim: float = 1.0
     trimmed_at: float = 0.0

@@ -43,7 +43,12 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     desired: int = 0  # replicas last decided (or observed, under Advise)
     startup_seconds: tuple[float, ...] = ()  # learned, newest last, at most 32
     pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
-    correction: float = 1.0  # true over believed capacity, slow
+    correction: float = 1.0  # true over believed speed of decode, slow
+    prefill_correction: float = 1.0  # true over believed speed of prefill, slower
+    # Of speculative decoding, None: nothing was counted yet: tokens that a mean draft gains, and the share of steps of
+    # a sequence that have a draft.
+    accepted_per_draft: float | None = None
+    draft_coverage: float | None = None
     max_ratios: tuple[float, ...] = ()  # observed max demand over a horizon / demand at its start
     samples: Samples = NO_SAMPLES  # bounded in time
     marks: PodTable = empty(MARKED)  # engine pods at their last scrapes seen, so that the next ones give differences
@@ -59,7 +64,8 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
-    # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism".
+    # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism",
+    # with "/method tokens" where they speculate.
     shape: str = ""
     change: ChangeMark = NO_CHANGE  # of checkpoint, precision or speculation
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned

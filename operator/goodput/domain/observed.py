@@ -154,6 +154,10 @@ class PoolTelemetry(Value, frozen=True, kw_only=True):
     generation_tokens: float | None = None
     itl_sum_seconds: float | None = None  # inter-token latency: sum and count
     itl_count: float | None = None
+    prefill_sum_seconds: float | None = None  # of finished requests, from being scheduled to the first token
+    prefill_count: float | None = None
+    drafts: float | None = None  # of speculative decoding
+    accepted_tokens: float | None = None  # of those drafts
     request_seconds_p95: float | None = None  # p95 of end-to-end time over the last 10 minutes
 
 
