@@ -24,7 +24,7 @@ DECODE = Requirements(
 PREFILL = replace(
     DECODE,
     objective=Objective(ttft_seconds=0.5, tpot_seconds=0.2, e2e_seconds=None),
-    lengths=Lengths(20000.0, 200.0),
+    lengths=Lengths(6000.0, 200.0),
     tensor_parallel=None,
 )
 
