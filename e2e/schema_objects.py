@@ -49,6 +49,9 @@ def values(node: Mapping[str, Any]) -> Strategy:
         return st.booleans()
     if kind == "integer":
         return st.integers(node.get("minimum", -(2**31)), node.get("maximum", 2**31))
+    if kind == "number":
+        low, high = node.get("minimum", 0), node.get("maximum", 2**20)
+        return st.integers(int(low * 8) + 1, int(high * 8)).map(lambda eighths: eighths / 8)
     if kind == "string":
         return _NAMES if "pattern" in node else _texts(node)
     if kind == "array":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, Strict
 
 from goodput.api.base import ApiModel, Bool, Int
 
@@ -95,7 +95,7 @@ class BlockFeedForward(ApiModel):
 
     model_config = ConfigDict(alias_generator=None)
 
-    ffn_mult: Annotated[float, Field(gt=0, le=1000)] | None = None
+    ffn_mult: Annotated[float, Strict(), Field(gt=0, le=1000)] | None = None
     """Width as a multiple of two thirds of hidden_size, such as `2.625`. Unset: `intermediate_size` says it."""
     intermediate_size: Width | None = None
     """Width. Unset: `ffn_mult` says it."""
