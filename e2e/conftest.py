@@ -42,6 +42,7 @@ _ORDER = (
     "test_serving_first_model.py",
     "test_serving_upgrade.py",
     "test_serving_states.py",
+    "test_quality_gate.py",
     "test_gitops.py",
     "test_drain_streams.py",
     "test_steady_state.py",

@@ -91,6 +91,12 @@ def normalised(objects: list[Object], namespace: str) -> dict[str, Any]:
             slim["status"] = _model_status(item.get("status") or {})
         elif kind == "SLO":
             slim["status"] = {"users": (item.get("status") or {}).get("users")}
+        elif kind == "Job":
+            # The Job controller writes its own uid into selector and labels; what its author wrote is compared.
+            spec = slim["spec"]
+            slim["spec"] = {"backoffLimit": spec["backoffLimit"], "pod": spec["template"]["spec"]}
+            conditions = (item.get("status") or {}).get("conditions") or ()
+            slim["status"] = sorted(each["type"] for each in conditions)
         elif kind in ("Deployment", "PodDisruptionBudget"):
             slim["status"] = _counts(item.get("status") or {})
         found[f"{kind}/{name}"] = slim

@@ -10,6 +10,7 @@ from goodput.adapters.records import (
     ForeignPod,
     OwnPod,
     deployment_record,
+    job_record,
     node_record,
     owned_object,
     pod_record,
@@ -233,3 +234,30 @@ def test_other_objects_keep_their_content() -> None:
         "metadata": {"name": "x", "namespace": "a", "uid": "1", "labels": {}},
         "spec": {"a": [1, 2]},
     }
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ended", "succeeded", "message"),
+    [
+        ([], False, False, ""),
+        ([{"type": "Suspended", "status": "True"}], False, False, ""),
+        ([{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}], False, False, ""),
+        ([{"type": "Complete", "status": "False"}], False, False, ""),
+        ([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}], True, True, ""),
+        (
+            [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}],
+            True,
+            False,
+            "DeadlineExceeded: too long",
+        ),
+        ([{"type": "Failed", "status": "True"}], True, False, "it failed"),
+    ],
+)
+def test_how_a_job_ended(conditions: list[dict[str, str]], ended: bool, succeeded: bool, message: str) -> None:
+    """By its own last word: pods of it still end before that."""
+    metadata = {"name": "m-check-1", "namespace": "a", "uid": "1", "resourceVersion": "2", "labels": {}}
+    annotated = {**metadata, "annotations": {"goodput.dev/change": "c1"}}
+    record = job_record({"metadata": annotated, "spec": {}, "status": {"conditions": conditions, "failed": 1}})
+    assert (record.ended, record.succeeded, record.message) == (ended, succeeded, message)
+    assert record.change == "c1"
+    assert job_record({"metadata": metadata, "spec": {}}).change == ""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from goodput.decide.memory_codec import dumps, loads
 from goodput.domain import podtable
+from goodput.domain.change import ChangeMark, Stage, Verdict
 from goodput.domain.memory import MARKED, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable
 from goodput.domain.samples import Sample, Samples
@@ -50,6 +51,16 @@ memories = st.builds(
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
     shape=st.text(max_size=20),
+    change=st.builds(
+        ChangeMark,
+        id=st.text(max_size=10),
+        stage=st.sampled_from(Stage),
+        since=numbers,
+        verdict=st.sampled_from(Verdict),
+        note=st.text(max_size=20),
+        base=st.text(max_size=10),
+        before=st.text(max_size=10),
+    ),
 )
 
 
@@ -135,4 +146,13 @@ def test_values_that_no_version_wrote_are_no_memory(field, value):
     """A zero to divide by, or a mark of another layout, would break every decision that reads it."""
     body = json.loads(dumps(LoopMemory()))
     body[field] = value
+    assert loads(json.dumps(body)) is None
+
+
+def test_memory_of_an_operator_that_knew_no_changes_is_read():
+    """It says nothing of any, and all else."""
+    body = json.loads(dumps(LoopMemory(born_at=5.0)))
+    del body["change"]
+    assert loads(json.dumps(body)) == LoopMemory(born_at=5.0)
+    body["change"] = ["id", "Nowhere", 0.0, "", "", "", ""]
     assert loads(json.dumps(body)) is None

@@ -159,3 +159,29 @@ def test_a_wrong_architecture_is_named_once(text: str, field: str) -> None:
     assert problem.reason is ConditionReason.ARCHITECTURE_INVALID
     assert problem.message.startswith(field)
     assert problem.message.count("spec.architecture") == 1
+
+
+CHECKED = {
+    **LLAMA,
+    "qualityCheck": {
+        "jobTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "eval", "image": "evals:7"}]}}}}
+    },
+}
+
+
+@pytest.mark.parametrize(("allowed", "found"), [((), 0), (("evals:*",), 0), (("vllm/*",), 1)])
+def test_the_image_of_a_check_must_be_allowed_as_well(allowed: tuple[str, ...], found: int) -> None:
+    """What an administrator allows is all that Goodput starts."""
+    problems = _problems(CHECKED, settings=Settings(prometheus_url="", allowed_images=allowed))
+    assert len(problems) == found
+    for problem in problems:
+        assert problem.reason is ConditionReason.IMAGE_NOT_ALLOWED
+        assert "spec.qualityCheck.jobTemplate: image of container eval: evals:7" in problem.message
+
+
+def test_a_check_that_waits_for_a_secret_is_named() -> None:
+    """By the field in which its author named it."""
+    pod = replace(WAITING, pool="check", trouble_message='secret "hub" not found')
+    (problem,) = _problems(CHECKED, pods=(pod,))
+    assert (problem.reason, problem.fatal) == (ConditionReason.SECRET_NOT_FOUND, False)
+    assert problem.message.startswith("spec.qualityCheck.jobTemplate: ")

@@ -1,5 +1,6 @@
 """A pod without processes, for scale: Running and Ready after its start-up time, gone when it is deleted.
 
+One that is not to be restarted ends instead: with success, unless the command of a container is `false`.
 A Secret or ConfigMap that its environment needs and that is not there is reported as a kubelet would, once.
 """
 
@@ -54,6 +55,31 @@ def ready_status(
     )
 
 
+def ended_status(pod: Mapping[str, Any], *, host_ip: str, pod_ip: str) -> dict[str, Any]:
+    """The status of a pod whose containers have just ended."""
+    now = timestamp()
+    views = []
+    for spec in pod["spec"]["containers"]:
+        code = 1 if spec.get("command") == ["false"] else 0
+        reason = "Error" if code else "Completed"
+        ended = {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}
+        views.append(
+            ContainerView(spec["name"], spec["image"], state={"terminated": ended}, container_id="sim://virtual")
+        )
+    return build_status(
+        pod,
+        views,
+        [],
+        Conditions(),
+        host_ip=host_ip,
+        pod_ip=pod_ip,
+        start_time=now,
+        sandbox_ready=True,
+        force_not_ready=False,
+        final_phase=None,
+    )
+
+
 class VirtualPod:
     """The runtime of a pod on a virtual node."""
 
@@ -77,7 +103,10 @@ class VirtualPod:
         await agent.pace.sleep(agent.config.virtual_startup_seconds if told is None else told)
         with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
             errors = await self._configuration_errors()
-            status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip, errors=errors)
+            if self.pod["spec"].get("restartPolicy") == "Never" and not errors:
+                status = ended_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip)
+            else:
+                status = ready_status(self.pod, host_ip=self.node.ip, pod_ip=self.pod_ip, errors=errors)
             await agent.api.patch(f"{self._path}/status", {"status": status}, STRATEGIC_PATCH)
 
     async def _configuration_errors(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ from goodput.domain.change import Quality
 # Arguments of the engine that choose a checkpoint or a precision and have no field of their own. vLLM takes any unique
 # prefix of a flag, so a prefix of one of these counts as it.
 QUALITY_FLAGS = (
-    "--calculate-kv-scales",
     "--code-revision",
     "--config-format",
     "--dtype",

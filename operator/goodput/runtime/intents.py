@@ -116,14 +116,8 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
 
 # What a canary is made and judged by, beside the model that it serves.
 _ASKED = (
-    "model",
-    "revision",
-    "served_name",
-    "credentials",
-    "image_pull_secrets",
-    "engine",
-    "template",
-    "quality_check",
+    *("model", "revision", "precision", "speculative", "served_name", "credentials", "image_pull_secrets"),
+    *("gpu_types", "parallelism", "routing", "engine", "template", "quality_check"),
 )
 
 
