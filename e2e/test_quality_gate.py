@@ -52,6 +52,16 @@ def _args(deployment: dict[str, Any]) -> list[str]:
     return found
 
 
+async def _rolled_out(fleet: Fleet, word: str) -> None:
+    """Wait until what serves has this argument, and serves."""
+
+    async def rendered() -> bool:
+        return word in _args(await fleet.deployment())
+
+    await fleet.cluster.wait_for(rendered, what=f"{word} among the arguments", timeout_seconds=60)
+    await fleet.wait_serving()
+
+
 async def _none_left(fleet: Fleet) -> None:
     async def gone() -> bool:
         names = await fleet.cluster.kubectl(
@@ -110,8 +120,7 @@ async def test_a_checked_change_reaches_users_and_nobody_else_reached_its_canary
     report = json.loads(await _report(fleet, "check"))
     assert report == {"token": False, "CANARY": " token" * 4, "INCUMBENT": " token" * 4}
     await _decision(fleet, "Promote", "CheckPassed")
-    await fleet.wait_serving()
-    assert "v2" in _args(await fleet.deployment())
+    await _rolled_out(fleet, "v2")
     await _none_left(fleet)
     events = json.loads(await world.kubectl("get", "events", "-n", fleet.namespace, "-o", "json"))["items"]
     assert {"ChangeAsked", "CanaryReady", "CheckPassed"} <= {event["reason"] for event in events}
@@ -146,8 +155,7 @@ async def test_without_a_check_it_says_that_nobody_checked(served: Fleet, world:
     await fleet.wait_condition("Reconciling", "True", "CanaryStarting", text="nobody checks its quality")
     told = await _decision(fleet, "Promote", "Unchecked")
     assert "nobody checked the quality" in told["message"]
-    await fleet.wait_serving()
-    assert "v3" in _args(await fleet.deployment())
+    await _rolled_out(fleet, "v3")
     await _none_left(fleet)
     events = json.loads(await world.kubectl("get", "events", "-n", fleet.namespace, "-o", "json"))["items"]
     assert {event["type"] for event in events if event["reason"] == "Unchecked"} == {"Warning"}

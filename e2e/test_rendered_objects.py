@@ -13,7 +13,7 @@ import yaml
 from goodput.api import Model
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent, Objective, RoutingMode
-from goodput.domain.plan import Placement
+from goodput.domain.plan import ChangePlan, CheckRun, Placement
 from goodput.resources.compare import compare
 from goodput.resources.inputs import KubeObject, RenderSettings
 from goodput.resources.kinds.memory import memory_config_map
@@ -22,7 +22,7 @@ from goodput.runtime.rendering import render_input
 from goodput_world.cluster import REPOSITORY
 from schema_server import Server, any_cluster, server  # noqa: F401 - fixtures
 
-EXAMPLES = ("model-llama-8b", "model-tuned", "model-private", "model-pvc")
+EXAMPLES = ("model-llama-8b", "model-tuned", "model-private", "model-pvc", "model-quality-check")
 # What no example writes: readOnly left out, and written as the false that Kubernetes drops.
 TEMPLATES: dict[str, dict[str, Any]] = {
     f"{name}-volumes": {
@@ -41,6 +41,7 @@ CASES = (*EXAMPLES, *TEMPLATES)
 PLURALS = {
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
+    "Job": "jobs",
     "NetworkPolicy": "networkpolicies",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets",
@@ -84,7 +85,10 @@ def _objects(example: str, routing: RoutingMode, namespace: str) -> list[KubeObj
         architecture=None,
         routing=routing,
     )
-    render = render_input(model, intent, PLACEMENT, replicas=3, settings=SETTINGS)
+    # What judges a change is rendered where a Model says how.
+    change = ChangePlan(id="0123456789", held=False, canary=PLACEMENT, check=CheckRun.RUN)
+    change_or_none = change if model.spec.quality_check is not None else None
+    render = render_input(model, intent, PLACEMENT, replicas=3, settings=SETTINGS, change=change_or_none)
     return [memory_config_map(intent, '{"version":1}'), *render_model(render, {}).objects]
 
 
@@ -127,11 +131,11 @@ def test_the_api_server_takes_every_object_and_compares_equal(
 async def test_pods_are_admitted_where_pod_security_is_restricted(
     example: str, server: Server, any_cluster: Any
 ) -> None:
-    """In a namespace that enforces the restricted standard, engine and router pods are created as rendered."""
+    """In a namespace that enforces the restricted standard, pods of engines, routers and checks are created."""
     label = "pod-security.kubernetes.io/enforce=restricted"
     await any_cluster.kubectl("label", "namespace", server.namespace, label, "--overwrite")
     for item in _objects(example, RoutingMode.ROUTER, server.namespace):
-        if item["kind"] != "Deployment":
+        if item["kind"] not in ("Deployment", "Job"):
             continue
         template = item["spec"]["template"]
         # Priority classes and accounts that a dry run did not create are not what is asked about.

@@ -59,6 +59,15 @@ def test_tells_the_whole_story() -> None:
     assert "  Stalled=False (NotStalled)" in story
 
 
+def test_a_canary_is_told_apart_from_what_serves() -> None:
+    """It runs beside it, without users; what judges it stands in the conditions."""
+    canary = {"name": "canary", "role": "Canary", "desired": 1, "ready": 0, "gpuType": "l40s", "tensorParallel": 2}
+    serve = {"name": "serve", "role": "Aggregated", "desired": 3, "ready": 3, "gpuType": "l40s"}
+    story = list(told(model(observedGeneration=2, conditions=CONDITIONS, pools=[serve, canary])))
+    assert story[1] == "A canary of a change runs beside it, without users, on 2 x l40s (not ready yet)."
+    assert sum("serves under SLO" in line for line in story) == 1
+
+
 def test_says_when_nobody_looked_and_when_the_spec_is_newer() -> None:
     """A Model without conditions points to the operator; an unseen generation is said."""
     assert "operator has not looked" in next(told(model()))

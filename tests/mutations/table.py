@@ -10,6 +10,7 @@ from dataclasses import dataclass
 _REPLICAS = "tests/decide/test_replicas.py::"
 _ENGINE = "tests/resources/test_engine.py::"
 _OBJECTS = "tests/resources/test_objects.py::"
+_GATE = "tests/decide/test_change.py::test_users_never_get_what_was_to_be_checked_and_was_not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +193,41 @@ MUTATIONS = (
             ),
         ),
         test="tests/adapters/test_kube.py::test_apply_forces_our_fields",
+    ),
+    Mutation(
+        rule="nothing unchecked",
+        name="a Job that ended is one that succeeded",
+        edits=(
+            Edit(
+                "operator/goodput/decide/change.py",
+                "            if seen.check.succeeded:\n",
+                "            if seen.check.ended:\n",
+            ),
+        ),
+        test=_GATE,
+    ),
+    Mutation(
+        rule="nothing unchecked",
+        name="what passed lets another change through",
+        edits=(
+            Edit(
+                "operator/goodput/decide/change.py",
+                "    if mark.id == seen.id:\n        return mark\n",
+                "    if mark.id:\n        return mark\n",
+            ),
+        ),
+        test=_GATE,
+    ),
+    Mutation(
+        rule="nothing unchecked",
+        name="the canary of another change counts",
+        edits=(
+            Edit(
+                "operator/goodput/decide/change.py",
+                "self.canary.exists and self.canary.change == self.id",
+                "self.canary.exists",
+            ),
+        ),
+        test=_GATE,
     ),
 )

@@ -73,6 +73,10 @@ def _state(name: str, model: Object, status: dict[str, Any]) -> Iterator[str]:
         yield f"{name} serves under SLO {slo}; nothing runs yet."
     for pool in pools:
         gpus = (pool.get("tensorParallel") or 1) * (pool.get("pipelineParallel") or 1)
+        if pool.get("role") == "Canary":
+            ready = "ready" if pool["ready"] else "not ready yet"
+            yield f"A canary of a change runs beside it, without users, on {gpus} x {pool.get('gpuType')} ({ready})."
+            continue
         plural = "" if pool["desired"] == 1 else "s"
         yield (
             f"{name} serves under SLO {slo} on {pool['desired']} replica{plural} ({pool['ready']} ready), "
