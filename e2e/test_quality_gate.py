@@ -82,15 +82,35 @@ async def _decision(fleet: Fleet, action: str, rule: str) -> dict[str, Any]:
     return found
 
 
+async def _as_it_was(fleet: Fleet) -> None:
+    """Wait until what serves is the shared Model as it was made: going back takes no check."""
+
+    async def back() -> bool:
+        return "--revision" not in _args(await fleet.deployment())
+
+    await fleet.cluster.wait_for(back, what="no revision among the arguments", timeout_seconds=60)
+    await fleet.wait_serving()
+    await fleet.wait_none_terminating()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def users(served: Fleet) -> AsyncIterator[list[str]]:
+async def fleet(served: Fleet) -> AsyncIterator[Fleet]:
+    """The shared Model; what a test changed is undone before the next one looks at its pods."""
+    await _as_it_was(served)
+    yield served
+    await served.patch({"revision": None, "precision": None, "qualityCheck": None})
+    await _as_it_was(served)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def users(fleet: Fleet) -> AsyncIterator[list[str]]:
     """Users who ask all the time; what went wrong for them."""
     wrong: list[str] = []
 
     async def ask() -> None:
         while True:
             try:
-                await served.complete(served="shared")
+                await fleet.complete(served="shared")
             except (aiohttp.ClientError, TimeoutError) as error:
                 wrong.append(repr(error))
             await asyncio.sleep(0.2)
@@ -103,10 +123,9 @@ async def users(served: Fleet) -> AsyncIterator[list[str]]:
 
 
 async def test_a_checked_change_reaches_users_and_nobody_else_reached_its_canary(
-    served: Fleet, world: World, users: list[str]
+    fleet: Fleet, world: World, users: list[str]
 ) -> None:
     """The Job talks to canary and incumbent; another pod does not get at the canary; users notice nothing."""
-    fleet = served
     await fleet.patch({"revision": "v2", "qualityCheck": _check(12, 0)})
     await fleet.wait_condition("Reconciling", "True", "CanaryStarting", text="spec.revision: unset -> v2")
     await fleet.wait_condition("Reconciling", "True", "QualityCheckRunning")
@@ -128,9 +147,8 @@ async def test_a_checked_change_reaches_users_and_nobody_else_reached_its_canary
     assert users == []
 
 
-async def test_a_check_that_fails_leaves_the_pods_that_serve(served: Fleet, world: World, users: list[str]) -> None:
+async def test_a_check_that_fails_leaves_the_pods_that_serve(fleet: Fleet, world: World, users: list[str]) -> None:
     """`Stalled` names the Job, whose pod is there; undone, nothing is left, and no pod was touched."""
-    fleet = served
     before = await fleet.uids("serve")
     await fleet.patch({"precision": {"weights": "fp8"}, "qualityCheck": _check(0, 3)})
     told = await fleet.wait_condition(
@@ -148,9 +166,8 @@ async def test_a_check_that_fails_leaves_the_pods_that_serve(served: Fleet, worl
     assert users == []
 
 
-async def test_without_a_check_it_says_that_nobody_checked(served: Fleet, world: World) -> None:
+async def test_without_a_check_it_says_that_nobody_checked(fleet: Fleet, world: World) -> None:
     """The canary has to answer; then users get the change, with a Warning."""
-    fleet = served
     await fleet.patch({"revision": "v3"})
     await fleet.wait_condition("Reconciling", "True", "CanaryStarting", text="nobody checks its quality")
     told = await _decision(fleet, "Promote", "Unchecked")
@@ -161,19 +178,19 @@ async def test_without_a_check_it_says_that_nobody_checked(served: Fleet, world:
     assert {event["type"] for event in events if event["reason"] == "Unchecked"} == {"Warning"}
 
 
-async def test_a_model_deleted_while_it_is_judged_leaves_nothing(served: Fleet, world: World) -> None:
+async def test_a_model_deleted_while_it_is_judged_leaves_nothing(fleet: Fleet, world: World) -> None:
     """Canary, Job and their pods go with it, and nothing hangs."""
-    fleet = Fleet(world, served.namespace, "judged")
+    judged = Fleet(world, fleet.namespace, "judged")
     one = {"minReplicas": 1, "maxReplicas": 1}
-    await fleet.apply(servedName="judged", gpuTypes=["l40s"], scaling=one)
-    await fleet.wait_serving()
-    await fleet.patch({"revision": "v2", "qualityCheck": _check(90, 0)})
-    await fleet.wait_condition("Reconciling", "True", "QualityCheckRunning")
+    await judged.apply(servedName="judged", gpuTypes=["l40s"], scaling=one)
+    await judged.wait_serving()
+    await judged.patch({"revision": "v2", "qualityCheck": _check(90, 0)})
+    await judged.wait_condition("Reconciling", "True", "QualityCheckRunning")
     await world.kubectl("delete", "model.goodput.dev", "judged", "-n", fleet.namespace, "--timeout=30s")
-    await _none_left(fleet)
+    await _none_left(judged)
 
     async def none() -> bool:
-        return await fleet.pods() == []
+        return await judged.pods() == []
 
     await world.wait_for(none, what="no pod is left", timeout_seconds=60)
 

@@ -197,7 +197,7 @@ async def test_another_edit_of_the_check_asks_again(gate: Gate) -> None:
     (second,) = [job["metadata"]["name"] for job in gate.jobs]
     assert second != first
     assert gate.bench.condition("Stalled") == ("False", "NotStalled")
-    await gate.ask(qualityCheck=other, engine={"args": ["--quantization", "fp8"]})
+    await gate.ask(qualityCheck=other, precision={"weights": "fp8"})
     assert gate.jobs == [], "that Job judged something else"
     await gate.play()
     (third,) = [job["metadata"]["name"] for job in gate.jobs]
