@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from goodput.adapters.records import NodeRecord
 from goodput.domain.intent import Carrier, GpuType
 from goodput.perfmodel.cost import priced
+
+if TYPE_CHECKING:
+    from goodput.adapters.records import NodeRecord
 
 GFD_PRODUCT = "nvidia.com/gpu.product"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from goodput.adapters.records import OwnPod
 from goodput.api import SLO, Model
 from goodput.api.model import ModelSpec
 from goodput.api.quality import quality_of
@@ -24,6 +23,10 @@ from goodput.perfmodel.config import architecture_from_config
 from goodput.runtime.entries import Entry
 from goodput.runtime.serving import as_loaded, precision_of, speculation_of, workload_of
 from goodput.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    # Offline nothing is observed: the command line starts without what observing needs.
+    from goodput.adapters.records import OwnPod
 
 # Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
 ConfigMapText = Callable[[str, str, str], str | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import orjson
 from msgspec.structs import replace
@@ -10,11 +11,13 @@ from msgspec.structs import replace
 from goodput.api import GPUType
 from goodput.api.gputype import GPUTypeSpec
 from goodput.domain.intent import Carrier, GpuType
-from goodput.domain.observed import GpuSupply
 from goodput.perfmodel.cost import priced
 from goodput.perfmodel.gpus import gpu_type as built_in_type
 from goodput.runtime.carriers import Carried, is_spot
 from goodput.runtime.entries import Entry
+
+if TYPE_CHECKING:
+    from goodput.domain.observed import GpuSupply
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
 DEFAULT_GPUS_PER_NODE = 8
@@ -148,6 +151,9 @@ def supply_of(fleet: Carried, used_on: Mapping[str, Mapping[str, int]]) -> tuple
 
     `used_on` is what pods hold, by node and resource.
     """
+    # Offline there is no supply: the command line starts without what observing needs.
+    from goodput.domain.observed import GpuSupply
+
     found = []
     for gpu in fleet.types:
         carriers, note = fleet.nodes[gpu.name], fleet.notes.get(gpu.name, "")
