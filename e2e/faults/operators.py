@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,10 @@ from faults.layer import FaultyApi, Script
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["goodput_controllers.process", "kopf", "kubernetes.config"])
+_LOOKING = threading.Lock()
+"""An exit code can be read once, and `multiprocessing` looks at every process when it starts one: of two threads that
+look at the same moment, one finds nothing left to read and notes 255."""
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +80,44 @@ class OperatorProcess:
     @property
     def alive(self) -> bool:
         """Whether it runs."""
-        return self._process is not None and self._process.is_alive()
+        return self._process is not None and self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        return None if self._process is None else self._process.exitcode
+        with _LOOKING:
+            return None if self._process is None else self._process.exitcode
 
     async def start(self) -> OperatorProcess:
         """Start it."""
         self.launch.script.directory.mkdir(parents=True, exist_ok=True)
-        self._process = _CONTEXT.Process(target=_run, args=(self.launch,), daemon=True)
-        await asyncio.to_thread(self._process.start)
+        await asyncio.to_thread(self._start)
         return self
+
+    def _start(self) -> None:
+        process = _CONTEXT.Process(target=_run, args=(self.launch,), daemon=True)
+        with _LOOKING:
+            process.start()
+        self._process = process
 
     async def stop(self) -> int | None:
         """SIGTERM, as a kubelet does; returns the exit code."""
         if self._process is None:
             return None
-        if self._process.is_alive():
+        if self.alive:
             self._process.terminate()
-        await asyncio.to_thread(self._process.join, 30.0)
-        if self._process.is_alive():
+        if not await self.ended(30.0):
             self.kill()
             raise AssertionError(f"the operator did not end within 30 s of SIGTERM:\n{self.log_tail()}")
-        return self._process.exitcode
+        return self.exit_code
 
     def kill(self) -> None:
         """SIGKILL."""
-        if self._process is not None and self._process.is_alive():
+        if self._process is not None and self.alive:
             os.kill(self.pid, signal.SIGCONT)
             self._process.kill()
-            self._process.join()
+            with _LOOKING:
+                self._process.join()
 
     def freeze(self) -> None:
         """SIGSTOP: a machine that hangs, and does not know it."""
@@ -124,8 +135,10 @@ class OperatorProcess:
     async def ended(self, timeout_seconds: float) -> bool:
         """Whether it ended by itself within the time."""
         assert self._process is not None, "it was not started"
-        await asyncio.to_thread(self._process.join, timeout_seconds)
-        return not self._process.is_alive()
+        give_up_at = time.monotonic() + timeout_seconds
+        while self.alive and time.monotonic() < give_up_at:  # noqa: ASYNC110 - its end is told by nothing else
+            await asyncio.sleep(_POLL_SECONDS)
+        return not self.alive
 
     def log_text(self) -> str:
         """Its log so far."""
