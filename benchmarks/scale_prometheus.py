@@ -153,7 +153,7 @@ class Fleet:
         for model in self.models:
             for pod in (*model.engines, *model.routers):
                 offset = (next(numbers) * 0.618) % SPREAD_SECONDS
-                yield f'"namespace":"{model.namespace}","pod":"{pod}"', self.scraped_at - offset
+                yield f'{self._model(model)},"pod":"{pod}"', self.scraped_at - offset
 
     def _engine(self) -> Rows:
         for quantity, names in ENGINE_COUNTERS.items():

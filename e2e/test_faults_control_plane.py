@@ -146,10 +146,11 @@ async def test_watches_that_lose_events_and_lists_from_the_past(bench: Bench) ->
     bench.prometheus.load("deaf", LOW)
     bench.prometheus.load("stale", LOW)
     operators = {}
-    for namespace in ("deaf", "stale"):
+    # The deaf one has time to count tokens of pods that it does not know of.
+    for namespace, relist_seconds in (("deaf", 15.0), ("stale", 4.0)):
         await create_fleet(bench.person, namespace)
         operators[namespace] = await bench.operators.start(
-            namespace, namespace, prometheus_url=bench.prometheus.url(), relist_seconds=4.0
+            namespace, namespace, prometheus_url=bench.prometheus.url(), relist_seconds=relist_seconds
         )
     await bench.settled("deaf", "stale", replicas=1)
     # Deaf: the operator sees neither its three pods nor that the Deployment made them.

@@ -176,7 +176,7 @@ class FakePrometheus:
 
         if query == promql.SCRAPES:
             for pod in engines + routers:
-                yield _row(where(pod), scrape.scraped_at[pod.uid])
+                yield _row({**where(pod), "goodput_dev_model": MODEL}, scrape.scraped_at[pod.uid])
         elif query == promql.REQUEST_SECONDS_P95:
             yield _row({"namespace": namespace, "goodput_dev_model": MODEL}, 1.0)
         elif "_bucket{" in query:

@@ -134,6 +134,26 @@ def test_buckets_and_times_that_are_no_counts_are_told() -> None:
     assert "is -5.0" in pool.fault
 
 
+@pytest.mark.parametrize(
+    ("pod", "labels", "unlisted"),
+    [
+        pytest.param("p3", {"goodput_dev_model": "llama"}, True, id="a pod that the watch has not told of"),
+        pytest.param("r1", {"goodput_dev_model": "llama"}, False, id="a router that is known"),
+        pytest.param("p2", {"goodput_dev_model": "llama"}, False, id="known, and not long ready"),
+        pytest.param("p3", {"goodput_dev_model": "mistral"}, False, id="of another Model"),
+        pytest.param("p3", {"goodput_dev_model": "llama", "namespace": "else"}, False, id="of another namespace"),
+        pytest.param("p3", {}, False, id="of nobody"),
+    ],
+)
+def test_pods_that_are_scraped_and_not_known_are_told(pod: str, labels: dict[str, str], unlisted: bool) -> None:
+    """Sums by Model are over them as well."""
+    found = Tables(slots=DECODER.slots)
+    found.add_scrapes(vector(row("up", 100.0, "p1", goodput_dev_model="llama"), row("up", 100.0, pod, **labels)))
+    pool = model_telemetry(wanted("p1", "p2", serving=("p1",), routers=("r1",)), found).pool
+    assert pool is not None
+    assert pool.unlisted is unlisted
+
+
 def test_of_two_names_of_one_quantity_the_newer_counts() -> None:
     """A pod that exports an old and a new name is read by the new one, whatever the order of rows."""
     new = row("vllm:prompt_tokens_cached_total", 7, goodput_dev_model="llama")

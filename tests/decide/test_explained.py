@@ -1,5 +1,7 @@
 """What acts: only misses that capacity explains, and only figures of the same pods over the same time."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.decide.builders import (
@@ -24,6 +26,7 @@ from goodput.decide import Policy, decide
 from goodput.domain import podtable
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.decision import Rule
+from goodput.domain.intent import RoutingMode
 from goodput.domain.memory import LoopMemory, PodMark
 from goodput.domain.observed import ModelView
 from goodput.domain.podtable import PodTable
@@ -70,6 +73,65 @@ def test_a_pod_that_misses_a_scrape_does_not_bring_all_its_tokens_back_at_once()
         if plan.figures.input_tokens_mean is not None:
             assert plan.figures.input_tokens_mean == pytest.approx(PROMPT, rel=0.02)
     assert plan.figures.input_tokens_mean is not None
+
+
+def growing(now: float, seen: tuple[str, ...], each: float, **changes: Any) -> ModelView:
+    """Three replicas, ready a minute before START, that have served `each`; `seen` are those that the watch told of."""
+    pods = tuple(
+        counters(name, now, running=5.0, first_tokens=each, ttft_within=each, finished=each, tpot_within=each)
+        for name in seen
+    )
+    metrics = telemetry(
+        *pods,
+        requests=3.0 * each,
+        at=now,
+        unlisted=len(seen) < 3,
+        prompt_tokens=3.0 * each * PROMPT,
+        cached_prompt_tokens=0.0,
+        generation_tokens=3.0 * each * OUTPUT,
+    )
+    there = pool(*(pod(name, created_at=START - 70.0, ready_at=START - 60.0) for name in seen), spec_replicas=3)
+    return view(there, metrics, **changes)
+
+
+def watching() -> LoopMemory:
+    """Memory of an operator that began to lead a short while ago, and asked for three replicas."""
+    return LoopMemory(
+        born_at=START - 100.0,
+        desired=3,
+        last_scale_up_at=START - 90.0,
+        objective=(0.5, 0.05, None),
+        router_marks=(PodMark(pod="router-0", scraped_at=START - 15.0, values=(360.0, 8.0, 0.0)),),
+    )
+
+
+def test_tokens_of_pods_that_are_not_known_make_no_replica_weaker():
+    """The watch of pods is away after a scale-up: sums are over three replicas, requests are known of one."""
+    memory = watching()
+    for index in range(8):
+        now = START + 15.0 * index
+        seen = ("pod-0",) if index < 5 else ("pod-0", "pod-1", "pod-2")
+        plan = one(growing(now, seen, 160.0 + 40.0 * index), memory, now)
+        memory = plan.memory
+        assert replicas(plan) == 3
+        assert memory.proven_rps < 3.0
+        if plan.figures.input_tokens_mean is not None:
+            assert plan.figures.input_tokens_mean == pytest.approx(PROMPT, rel=0.02)
+    assert plan.figures.input_tokens_mean is not None
+    assert memory.proven_rps == pytest.approx(8.0 / 3.0, rel=0.05)
+
+
+def test_load_on_pods_that_are_not_known_is_no_room():
+    """Without a router only the pods that the watch has told of count demand: the third of it lets none of three go."""
+    memory = watching()
+    for index in range(60):
+        now = START + 15.0 * index
+        # All are known when nothing comes any more: the window of room begins then.
+        seen = ("pod-0",) if index < 40 else ("pod-0", "pod-1", "pod-2")
+        plan = one(growing(now, seen, 160.0 + 40.0 * min(index, 40), routing=RoutingMode.NONE), memory, now)
+        memory = plan.memory
+        assert replicas(plan) == 3 or index >= 48
+    assert replicas(plan) == 1
 
 
 def test_errors_that_replicas_do_not_heal_leave_the_trigger():

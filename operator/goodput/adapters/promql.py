@@ -38,8 +38,10 @@ def _any_of(names: Iterable[Names], matchers: str) -> str:
     return f'{{__name__=~"{regex}", {matchers}}}'
 
 
-# Timestamps of the last successful scrape of each engine and router pod. timestamp() needs a bare selector.
-SCRAPES = f'max by (namespace, pod) (timestamp(up{{{POD_LABEL_POOL}!=""}}) and (up{{{POD_LABEL_POOL}!=""}} == 1))'
+# Timestamps of the last successful scrape of each engine and router pod, and whose it is. timestamp() needs a bare
+# selector.
+_UP = f'up{{{POD_LABEL_POOL}!=""}}'
+SCRAPES = f"max by (namespace, pod, {POD_LABEL_MODEL}) (timestamp({_UP}) and ({_UP} == 1))"
 ENGINE = _once_per_pod(_any_of(ENGINE_COUNTERS.values(), _SERVE), "__name__, namespace, pod")
 POOLS = (
     f"sum by (__name__, namespace, {POD_LABEL_MODEL}) ("

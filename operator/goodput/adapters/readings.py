@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from goodput.adapters.metric_names import ENGINE_BUCKETS, ENGINE_COUNTERS, Quantity
 from goodput.adapters.tables import Tables
 from goodput.adapters.telemetry import Wanted
+from goodput.adapters.vectors import Name, Rows
 from goodput.domain import podtable as pt
 from goodput.domain.identity import Key
 from goodput.domain.intent import Objective
@@ -49,19 +51,16 @@ class Scraped:
     """The engine pods of all Models that were scraped, in the order of their Models, and what bounds each."""
 
     def __init__(self, wanted: Sequence[Wanted], tables: Tables) -> None:
-        names = tables.slots
-        slots = np.array(
-            [names.get((model.key.namespace, pod), -1) for model in wanted for pod in model.pods], dtype=np.intp
-        )
-        size = len(tables.scraped)
-        there = (slots >= 0) & (slots < size)
-        there[there] = ~np.isnan(tables.scraped[slots[there]])
+        slots, there = _slots([(model.key.namespace, pod) for model in wanted for pod in model.pods], tables)
+        routers, up = _slots([(model.key.namespace, pod) for model in wanted for pod in model.routers], tables)
         sizes = np.array([len(model.pods) for model in wanted], dtype=np.intp)
         ends = np.cumsum(sizes)
         counts = np.concatenate(([0], np.cumsum(there)))
         self.wanted = wanted
         self.there = there
         self.slots = slots[there]
+        # Models that have a pod that was scraped and is none of those that are wanted.
+        self.unlisted = tables.models_beside(np.concatenate((self.slots, routers[up])))
         # Rows of each Model among all that were scraped, and among all that are wanted.
         self.starts, self.ends = counts[ends - sizes], counts[ends]
         self.begins = (ends - sizes).tolist()
@@ -126,6 +125,14 @@ class Scraped:
             values[pt.UNSURE] += found[1]
 
 
+def _slots(pods: Sequence[Name], tables: Tables) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """The slot of each pod, and whether it was scraped."""
+    slots = np.array([tables.slots.get(pod, -1) for pod in pods], dtype=np.intp)
+    there = (slots >= 0) & (slots < len(tables.scraped))
+    there[there] = ~np.isnan(tables.scraped[slots[there]])
+    return slots, there
+
+
 def neighbours(bounds: frozenset[float], known: Iterable[float], each_side: int = 3) -> frozenset[float]:
     """Edges around each bound: several on each side, for pods of unlike edge sets."""
     finite = sorted(edge for edge in known if math.isfinite(edge))
@@ -159,16 +166,20 @@ def interpolated(edges: Mapping[float, float], bound: float, total: float | None
 def telemetry_of(scraped: Scraped, tables: Tables) -> dict[Key, ModelTelemetry]:
     """Telemetry of each Model."""
     return {
-        model.key: _model_telemetry(model, counters, complete, tables)
+        model.key: _model_telemetry(
+            model, counters, complete, tables, unlisted=(model.key.namespace, model.key.name) in scraped.unlisted
+        )
         for model, (counters, complete) in zip(scraped.wanted, scraped.counters(tables), strict=True)
     }
 
 
-def _model_telemetry(wanted: Wanted, counters: PodTable, complete: bool, tables: Tables) -> ModelTelemetry:
+def _model_telemetry(
+    wanted: Wanted, counters: PodTable, complete: bool, tables: Tables, *, unlisted: bool
+) -> ModelTelemetry:
     """Telemetry of one Model; `problem` names what should be there and is not."""
     unlabelled = not len(counters) and bool(tables.unlabelled_namespaces & {wanted.key.namespace, ""})
     return ModelTelemetry(
-        pool=_pool(wanted, tables, counters) if len(counters) else None,
+        pool=_pool(wanted, tables, counters, unlisted) if len(counters) else None,
         router=_router(wanted, tables) if wanted.routers else None,
         problem="" if complete or not wanted.serving else _problem(wanted, counters),
         unlabelled=unlabelled,
@@ -184,10 +195,11 @@ def _fault(wanted: Wanted, tables: Tables) -> str:
     return ""
 
 
-def _pool(wanted: Wanted, tables: Tables, counters: PodTable) -> PoolTelemetry:
+def _pool(wanted: Wanted, tables: Tables, counters: PodTable, unlisted: bool) -> PoolTelemetry:
     sums = {quantity: table.get((wanted.key.namespace, wanted.key.name)) for quantity, table in tables.pools.items()}
     return PoolTelemetry(
         counters=counters,
+        unlisted=unlisted,
         fault=_fault(wanted, tables) if tables.faults else "",
         prompt_tokens=sums.get(Quantity.PROMPT_TOKENS),
         cached_prompt_tokens=sums.get(Quantity.CACHED_PROMPT_TOKENS),

@@ -17,7 +17,7 @@ from goodput.adapters.metric_names import (
     ROUTER_REFUSED,
     Quantity,
 )
-from goodput.adapters.vectors import Name, Series, Slots, Vector
+from goodput.adapters.vectors import NOTHING, Name, Rows, Series, Slots, Vector
 from goodput.domain.podtable import MOST_COUNT, Column
 
 # (namespace, name of a pod or Model) -> value
@@ -79,6 +79,7 @@ class Tables:
         # When each pod was scraped last, by its slot; a pod that was not is in no other column either.
         self.scraped: Column = np.empty(0)
         self._scraped: list[float] = []
+        self._scrapes = NOTHING
         # Counters and gauges that some pod exports.
         self.engine: dict[Quantity, Column] = {}
         # Cumulative counts at bucket edges (seconds).
@@ -102,10 +103,19 @@ class Tables:
 
     def add_scrapes(self, vector: Vector) -> None:
         """Timestamps of scrapes: the first vector, which says what there is."""
+        self._scrapes = vector
         self.scraped = np.full(len(self.slots), np.nan)
         for key in vector.layout.groups:
             self._fill(self.scraped, vector, key)
         self._scraped = self.scraped.tolist()
+
+    def models_beside(self, known: Rows) -> frozenset[Name]:
+        """Models of which a pod was scraped whose slot is not among those."""
+        layout = self._scrapes.layout
+        found = np.zeros(len(self.scraped), dtype=np.bool_)
+        found[known] = True
+        rows = np.flatnonzero(~found[layout.slots] & (layout.slots >= 0)).tolist() if len(found) else []
+        return frozenset([model for row in rows if (model := layout.series[row].model) is not None])
 
     def add_engine(self, vector: Vector) -> None:
         """Counters and gauges of engine pods; where one exports several names of a quantity, the newest counts."""

@@ -342,7 +342,7 @@ def _wanted(work: Work, base: int) -> _Law:
     window *= replicas.edge_windows(memory, window)
     blind = reading.blind or work.load_rps is None
     loads = memory.loads
-    fresh = reading.problem is None and not reading.nothing_to_measure
+    fresh = reading.problem is None and not reading.nothing_to_measure and not _load_unseen(work)
     if fresh and not blind and work.load_rps is not None:
         # A load that is only a lower bound proves no room: it leaves a gap.
         loads = replicas.remember_load(memory, work.floor_rps, now, window, policy)
@@ -380,6 +380,11 @@ def _first(intent: ModelIntent, capacity_rps: float, policy: Policy) -> replicas
     if expected <= intent.min_replicas:
         return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
     return replicas.Wanted(expected, Rule.EXPECTED)
+
+
+def _load_unseen(work: Work) -> bool:
+    """Whether replicas that are still expected serve already, and only engines tell of load: it is a lower bound."""
+    return work.view.intent.routing is RoutingMode.NONE and work.reading.unlisted and work.view.pool.coming > 0
 
 
 def _drain_seconds(work: Work) -> float:

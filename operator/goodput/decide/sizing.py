@@ -73,7 +73,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
             or _queue_misses(reading.waiting, demand.rps, objective)
         )
     )
-    settled = not coming and not changing and not reading.blind and work.able.feasible
+    settled = not coming and not changing and not reading.blind and not reading.unlisted and work.able.feasible
     trimmed, trimmed_at = trim(
         memory,
         recent,
@@ -87,7 +87,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     )
     proven = memory.proven_rps
     held = recent.lower is not None and recent.lower >= objective.attainment
-    if held and demand is not None and ready and not changing:
+    if held and demand is not None and ready and not changing and not reading.unlisted:
         proven = max(proven, round(demand.slow_rps / ready, 4))
     work.correction, work.prefill_correction, work.proven_rps = correction, prefill, proven
     work.accepted_per_draft, work.draft_coverage = accepted, coverage

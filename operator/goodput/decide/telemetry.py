@@ -57,6 +57,7 @@ class Reading:
     message: str = ""
     blind: bool = False  # nothing can be decided from it: hold
     nothing_to_measure: bool = False  # no pod that could have been scraped
+    unlisted: bool = False  # pods serve that are not known: what is shared by pods has another number of shares
     sample: Sample | None = None
     marks: PodTable = field(default_factory=lambda: pt.empty(MARKED))
     router_marks: tuple[PodMark, ...] = ()
@@ -120,6 +121,7 @@ def read(
         return _fail(reading, ConditionReason.METRICS_INVALID, _invalid(pool, telemetry.router))
     sums = counted.sums
     reading.marks, reading.waiting, reading.running = counted.marks, sums.waiting, sums.running
+    reading.unlisted = pool is not None and pool.unlisted
     # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
     reading.batch = sums.squares / sums.running if sums.running > 0.0 else 0.0
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
@@ -282,8 +284,13 @@ def _tokens(
     """(prompt, cached, generated) tokens since the last look; 0 where the sums are not over the same pods as then.
 
     A pod that missed a scrape leaves its sum and comes back with all that it ever counted: no growth of this interval.
+    So do pods that were made, or that went, while the watch of pods was away.
     """
     if pool is None:
+        return 0.0, 0.0, 0.0
+    if pool.unlisted:
+        # All their tokens, for the requests of the pods that are known: a replica would be believed too weak.
+        reading.pool_mark = ()
         return 0.0, 0.0, 0.0
     pods = pool.counters.pods
     if not counted.complete:

@@ -145,9 +145,13 @@ class PoolView(Value, frozen=True, kw_only=True):
 
 
 class PoolTelemetry(Value, frozen=True, kw_only=True):
-    """Telemetry of one pool at one instant. Cumulative sums are over the pods listed, None where no series exists."""
+    """Telemetry of one pool at one instant. Cumulative sums are over the pods listed, None where no series exists.
+
+    `unlisted`: pods were scraped that are not known (not yet, or no longer), and the sums are over them as well.
+    """
 
     counters: PodTable = empty(COUNTERS)
+    unlisted: bool = False
     fault: str = ""  # which counter of which pod is no count (NaN, infinite or negative), in words
     prompt_tokens: float | None = None
     cached_prompt_tokens: float | None = None
