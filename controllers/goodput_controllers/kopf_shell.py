@@ -136,6 +136,7 @@ async def run(
     kopf closes the session that it is given. Its own `run_tasks` would in the end cancel every task that is younger
     than it is: writes in flight, requests for metrics, the loop's reading.
     """
+    asyncio.get_running_loop().set_exception_handler(_tell)
     tasks = await kopf.spawn_tasks(
         registry=registry(world, connection),
         settings=settings(),
@@ -167,6 +168,18 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
             # What they died of is known, or comes of the end.
             if not task.cancelled():
                 task.exception()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio does, but for watches of kopf that died.
+
+    Several may die of one thing: kopf logs each at once, and takes the error of the first one only. Of the others
+    asyncio would tell again, whenever they are collected.
+    """
+    died = context.get("future")
+    if isinstance(died, asyncio.Task) and _is_guarded(died) and KOPF_FOLDER in _file(died).parents:
+        return
+    loop.default_exception_handler(context)
 
 
 def _tasks_of_kopf() -> list[asyncio.Task[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,30 @@ async def test_kopf_outlives_an_answer_that_passes(verb: str, answer: Any, caplo
         assert (str(answer) if isinstance(answer, int) else "leader changed") in told
         await bed.end(running)
         assert not connection.session.closed
+
+
+@pytest.mark.parametrize("answer", [401, 409])
+async def test_watches_that_end_together_leave_no_error_behind(answer: int, caplog: pytest.LogCaptureFixture) -> None:
+    """kopf looks at the first one only; each has been told of, and asyncio does not tell of it again much later."""
+    server = ApiServer()
+    refused: set[str] = set()
+
+    def fault(request: web.Request) -> web.Response | None:
+        if "watch" not in request.query or request.path in refused:
+            return None
+        refused.add(request.path)
+        return refusal(answer)
+
+    server.fault = fault
+    bed = Bed()
+    async with serving(server) as connection:
+        running = bed.start(connection)
+        await until(lambda: bed.starts > 1 and len(server.watched) == len(KINDS))
+        await bed.end(running)
+    del running
+    gc.collect()
+    asyncio.get_running_loop().call_exception_handler({"message": "what is not of kopf"})
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == ["what is not of kopf"]
 
 
 async def test_a_kopf_that_found_no_kinds_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
