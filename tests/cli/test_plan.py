@@ -63,6 +63,17 @@ def test_costs_are_those_of_the_fleet() -> None:
     assert fleet["costPerMillionOutputTokens"] == pytest.approx(fleet["costPerHour"] / 7.2, rel=1e-3)
 
 
+def test_power_follows_use() -> None:
+    """A loaded GPU draws more than an idle one and at most its TDP; energy is power over tokens."""
+    fleets = [option["fleet"] for option in planned("--rate", "20")["options"] if option["gpuType"] == "h100-sxm"]
+    fleet = fleets[0]
+    assert 0.0 < fleet["mfu"] < 1.0
+    assert 0.0 < fleet["mbu"] <= 1.0
+    assert fleet["bottleneck"] in ("compute", "bandwidth", "KV capacity", "queue")
+    assert 100 < fleet["watts"] / fleet["gpus"] <= 700
+    assert fleet["kWhPerMillionOutputTokens"] == pytest.approx(fleet["watts"] / 3.6e6 * 1e6 / (20 * 211), rel=0.01)
+
+
 def test_slices_are_looked_at_on_request() -> None:
     """They need cards that are cut so."""
     assert "MIG profiles" in " ".join(planned("--rate", "1")["leftOut"])

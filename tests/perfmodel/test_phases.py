@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, fit
 from goodput.perfmodel.gpus import gpu_type, whole_cards
-from goodput.perfmodel.phases import decode, peak_flops, prefill, ridge
+from goodput.perfmodel.phases import decode, peak_flops, prefill, ridge, use
 
 LENGTHS = Lengths(1000.0, 200.0)
 MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b")
@@ -48,6 +49,43 @@ def test_few_tokens_touch_few_experts() -> None:
         for arch in (sparse, dense)
     ]
     assert growth[0] < 0.5 * growth[1]
+
+
+def test_mbu_of_a_7b_model_at_100_tokens_a_second() -> None:
+    """14 GB a token, 100 times a second, over 2 TB/s: 70 %."""
+    llama, gpu = architecture(MODELS[0]), gpu_type("a100-80g-sxm")
+    assert llama is not None
+    assert gpu is not None
+    others = llama.multiplied_parameters - llama.dense_parameters
+    arch = replace(llama, dense_parameters=7e9 - others)
+    fast = replace(gpu, memory_bandwidth_bytes_per_second=2e12)
+    used = use(arch, fast, Shape(), Lengths(1.0, 1001.0), rps=0.1, batch=1.0)
+    assert used.mbu == pytest.approx(0.70, rel=0.01)
+    assert used.mfu == pytest.approx(2 * 7e9 * 100 / dict(gpu.flops)["bf16"], rel=0.03)
+    assert not used.compute_bound
+
+
+def test_long_prompts_are_a_matter_of_arithmetic() -> None:
+    """Ten tokens out of 8,000 in: prefill takes nearly all of the time."""
+    arch, gpu = architecture(MODELS[0]), gpu_type("h100-sxm")
+    assert arch is not None
+    assert gpu is not None
+    used = use(arch, gpu, Shape(), Lengths(8000.0, 10.0), rps=2.0, batch=1.0)
+    assert used.prefill_share > 0.7
+    assert used.compute_bound
+
+
+def test_drafts_that_are_accepted_save_bytes() -> None:
+    """The same tokens a second in half the steps."""
+    arch, gpu = architecture(MODELS[0]), gpu_type("h100-sxm")
+    assert arch is not None
+    assert gpu is not None
+    plain, drafted = (
+        use(arch, gpu, Shape(), Lengths(100.0, 1000.0), rps=0.1, batch=1.0, tokens_per_step=tokens)
+        for tokens in (1.0, 2.0)
+    )
+    assert drafted.mbu == pytest.approx(plain.mbu / 2.0, rel=0.01)
+    assert drafted.mfu == plain.mfu
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,7 +13,7 @@ from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.perfmodel.cost import beyond_reading
 from goodput.perfmodel.notches import Notch
-from goodput.perfmodel.options import Option, Verdict
+from goodput.perfmodel.options import Fleet, Option, Verdict
 from goodput.perfmodel.verdicts import binds, duration
 
 COLUMNS = (
@@ -26,6 +26,9 @@ COLUMNS = (
     "cost/h",
     "/1k req",
     "/1M out",
+    "mfu",
+    "mbu",
+    "bottleneck",
     "verdict",
 )
 # Words of a verdict in a table; the first row is the winner's.
@@ -93,7 +96,7 @@ def _row(option: Option, chosen: bool) -> list[Any]:
     if option.why:
         verdict = f"{verdict}: {option.why}" if verdict else option.why
     if fleet is None:
-        return [option.label, *[None] * 8, verdict]
+        return [option.label, *[None] * 11, verdict]
     return [
         option.label,
         fleet.replicas,
@@ -104,6 +107,9 @@ def _row(option: Option, chosen: bool) -> list[Any]:
         money(fleet.cost.per_hour),
         money(fleet.cost.per_thousand_requests),
         money(fleet.cost.per_million_output_tokens),
+        f"{100.0 * fleet.use.mfu:.0f}%",
+        f"{100.0 * fleet.use.mbu:.0f}%",
+        fleet.bottleneck.value,
         verdict,
     ]
 
@@ -189,12 +195,22 @@ def _questions(plan: Planned, winner: Option) -> Iterator[str]:
         f"{percent(at.good, 1)} of requests meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
     )
     if fleet.cost.per_hour is None:
-        yield f"  What does it cost?      Unknown: no price of {winner.gpu.name} is known, options were ranked by GPUs."
+        ranked = f"Unknown: no price of {winner.gpu.name} is known, options were ranked by GPUs."
+        yield f"  What does it cost?      {ranked}{_energy(fleet)}"
         return
     yield (
         f"  What does it cost?      {money(fleet.cost.per_hour)} $/h: {money(fleet.cost.per_thousand_requests)} $ per "
         f"1,000 requests, {money(fleet.cost.per_million_output_tokens)} $ per 1M output tokens{_source(winner.gpu)}."
+        f"{_energy(fleet)}"
     )
+
+
+def _energy(fleet: Fleet) -> str:
+    """Power and energy, where the TDP is known."""
+    if fleet.cost.watts is None or fleet.cost.kwh_per_million_output_tokens is None:
+        return ""
+    kwh = money(fleet.cost.kwh_per_million_output_tokens)
+    return f" GPUs draw {count(fleet.cost.watts)} W, {kwh} kWh per 1M output tokens."
 
 
 def _sentence(text: str) -> str:

@@ -24,6 +24,7 @@ from goodput.perfmodel.capacity import LEAST_SHARE, Capacity, Latency, Shape, Wa
 from goodput.perfmodel.cost import Cost, cost, price_per_hour
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import KvPool, engine_defaults
+from goodput.perfmodel.phases import Use, use
 from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.verdicts import dearer, lost, missed, shortfall
@@ -81,6 +82,15 @@ class Requirements(Value, frozen=True, kw_only=True):
         return self.rps + max(HEADROOM * self.rps, sqrt(self.rps / COUNTING_SECONDS))
 
 
+class Bottleneck(StrEnum):
+    """What a replica has too little of, when it carries all it can."""
+
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+    KV_CAPACITY = "KV capacity"
+    QUEUE = "queue"  # max-num-seqs: requests wait though memory and time are left
+
+
 class Fleet(Value, frozen=True, kw_only=True):
     """Replicas of one option that carry the expected demand. Costs are in the currency of the GPU prices."""
 
@@ -89,6 +99,8 @@ class Fleet(Value, frozen=True, kw_only=True):
     rps: float  # demand that costs are shared among: the expected one, or the capacity where that is unknown
     cost: Cost
     at_load: Latency  # of one replica
+    use: Use  # of one GPU at that load
+    bottleneck: Bottleneck
 
 
 class Option(Value, frozen=True, kw_only=True):
@@ -362,6 +374,16 @@ def _fleet(wanted: Requirements, gpu: GpuType, shape: Shape, found: Capacity) ->
     replicas = max(wanted.min_replicas, ceil(wanted.load_rps / found.rps - 1e-9), 1)
     gpus = replicas * shape.tensor_parallel * shape.pipeline_parallel
     rps = wanted.rps or replicas * found.rps
+    at = latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas)
+    used = use(
+        wanted.arch,
+        gpu,
+        shape,
+        wanted.lengths,
+        rps=rps / replicas,
+        batch=at.batch,
+        tokens_per_step=shape.drafts.tokens_per_step if shape.drafts is not None else 1.0,
+    )
     return Fleet(
         replicas=replicas,
         gpus=gpus,
@@ -371,9 +393,22 @@ def _fleet(wanted: Requirements, gpu: GpuType, shape: Shape, found: Capacity) ->
             gpus=gpus,
             requests_per_second=rps,
             output_tokens_per_second=rps * wanted.lengths.output_mean,
+            mfu=used.mfu,
+            mbu=used.mbu,
         ),
-        at_load=latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas),
+        at_load=at,
+        use=used,
+        bottleneck=_bottleneck(found, used),
     )
+
+
+def _bottleneck(found: Capacity, used: Use) -> Bottleneck:
+    """What stands in the way of more requests a replica."""
+    if found.wall is Wall.KV:
+        return Bottleneck.KV_CAPACITY
+    if found.wall is Wall.SEQUENCES:
+        return Bottleneck.QUEUE
+    return Bottleneck.COMPUTE if used.compute_bound else Bottleneck.BANDWIDTH
 
 
 def allowed(gpus: Iterable[GpuType], names: Iterable[str]) -> tuple[tuple[GpuType, ...], tuple[str, ...]]:

@@ -74,6 +74,48 @@ def prefill(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) ->
     return Phase(name="prefill", flop=flop / ranks, bytes=moved / ranks, seconds=times.prefill(tokens, chunk)[0])
 
 
+class Use(Value, frozen=True, kw_only=True):
+    """What a load makes of a GPU, of wall time (what is paid): shares 0..1 of its peaks, and what takes its steps."""
+
+    mfu: float  # FLOP/s that the model needs over dense peak
+    mbu: float  # bytes/s that it moves over memory bandwidth
+    prefill_share: float  # of the time that its steps take
+    compute_bound: bool  # arithmetic, not memory bandwidth, takes most of the time of its steps
+
+
+def use(
+    arch: Architecture,
+    gpu: GpuType,
+    shape: Shape,
+    lengths: Lengths,
+    *,
+    rps: float,
+    batch: float,
+    tokens_per_step: float = 1.0,
+) -> Use:
+    """MFU and MBU of a replica at `rps` that decodes `batch` sequences together.
+
+    Steps of decode a second follow from tokens a second and the batch; below one sequence each step serves one. Of
+    drafts only what is emitted counts: FLOP on rejected tokens are no use. With pipeline stages, `batch` is that of one
+    micro-batch.
+    """
+    sequences = max(1.0, batch)
+    context = lengths.input_mean + lengths.output_mean / 2.0
+    prompt = prefill(arch, gpu, shape, lengths)
+    step = decode(arch, gpu, shape, batch=sequences, context_tokens=context)
+    gaps = rps * max(0.0, lengths.output_mean - 1.0) / sequences
+    steps = gaps / tokens_per_step
+    decoding, prompting = steps * step.seconds, rps * prompt.seconds
+    computing = prompting + (decoding if step.intensity > ridge(arch, gpu) else 0.0)
+    busy = decoding + prompting
+    return Use(
+        mfu=min(1.0, (rps * prompt.flop + gaps * step.flop) / peak_flops(arch, gpu)),
+        mbu=min(1.0, (rps * prompt.bytes + steps * step.bytes) / gpu.memory_bandwidth_bytes_per_second),
+        prefill_share=prompting / busy if busy > 0.0 else 0.0,
+        compute_bound=computing > 0.5 * busy,
+    )
+
+
 def _weight_flop(arch: Architecture) -> float:
     """FLOP of one token with all weights that it visits."""
     return _FLOP_PER_PARAMETER * (arch.active_parameters - arch.embedding_parameters)
