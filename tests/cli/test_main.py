@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from goodput.cli import session, top
 from goodput.cli.flags import model_name
-from goodput.cli.main import main
+from goodput.cli.main import PROGRAM, main
 
 EXAMPLE = """
 apiVersion: goodput.dev/v1alpha1
@@ -149,6 +149,22 @@ def test_version_and_completion() -> None:
     assert json.loads(invoke("version", "-o", "json").output)["version"]
     for shell in ("bash", "zsh", "fish"):
         assert "_KUBECTL_GOODPUT_COMPLETE" in invoke("completion", shell).output
+
+
+def completed(*arguments: str) -> list[str]:
+    """What the shell offers after these words, the last of which is unfinished."""
+    from click.shell_completion import ShellComplete
+
+    *words, last = arguments
+    return [item.value for item in ShellComplete(main, {}, PROGRAM, "X").get_completions(list(words), last)]
+
+
+def test_the_shell_completes_commands_models_and_types() -> None:
+    """Hub ids in any case; slices of a card once the card is named."""
+    assert {"size", "plan", "render", "explain", "top"} <= set(completed(""))
+    assert "meta-llama/Llama-2-13b-hf" in completed("size", "meta-llama/llama-2")
+    assert completed("plan", "--gpu-type", "l40") == ["l40", "l40s"]
+    assert "a100-40g-sxm-2g.10gb" in completed("size", "--gpu-type", "a100-40g-sxm")
 
 
 @pytest.mark.parametrize("words", [("llama",), ("model", "llama"), ("model/llama",), ("mdl", "llama")])

@@ -35,6 +35,21 @@ def output_option(function: Any) -> Any:
     )(function)
 
 
+def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Hub ids of the catalogue that go on like this, for the shell."""
+    from goodput.perfmodel import model_ids
+
+    return [name for name in model_ids() if name.lower().startswith(incomplete.lower())]
+
+
+def complete_gpu_type(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """GPU types of the catalogue that go on like this, for the shell; slices once a card is named."""
+    from goodput.perfmodel import built_in_gpu_types
+
+    types = [gpu for gpu in built_in_gpu_types() if gpu.name.startswith(incomplete)]
+    return [gpu.name for gpu in types if not gpu.slice_of or incomplete.startswith(gpu.slice_of)]
+
+
 def target_options(function: Any) -> Any:
     """`--context` and `-n`: which cluster and namespace."""
     function = click.option("-n", "--namespace", help="Namespace. Unset: that of the kubeconfig's context.")(function)
@@ -63,6 +78,17 @@ def files_option(*, required: bool) -> Callable[[_F], _F]:
     return click.option(
         "-f", "--filename", "files", type=click.File("r"), multiple=True, required=required, help="File, or -."
     )
+
+
+def gpu_type_option(function: Any) -> Any:
+    """`--gpu-type NAME...`, wildcards allowed."""
+    return click.option(
+        "--gpu-type",
+        "patterns",
+        multiple=True,
+        help="GPU types to look at, such as l40s or 'h100*'.",
+        shell_complete=complete_gpu_type,
+    )(function)
 
 
 def engine_images(function: Any) -> Any:

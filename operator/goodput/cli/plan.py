@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from goodput.cli.flags import files_option, model_name, number, output_option, target_options
+from goodput.cli.flags import files_option, gpu_type_option, model_name, number, output_option, target_options
 from goodput.cli.output import console, emit, say, table
 from goodput.cli.session import Target, namespace_of, run
 
@@ -54,7 +54,7 @@ Examples:
 @click.option("--input-tokens", "--input", "input_tokens", type=number, help="Mean tokens of a prompt.")
 @click.option("--output-tokens", type=number, help="Mean tokens generated for a request, reasoning included.")
 @click.option("--reasoning-tokens", type=number, help="Of these, mean tokens before the first visible one.")
-@click.option("--gpu-type", "patterns", multiple=True, help="GPU types to look at, such as l40s or 'h100*'.")
+@gpu_type_option
 @click.option("--mig", is_flag=True, help="Also slices of GPUs (MIG profiles), each at its share of the card's price.")
 @click.option("--spot", is_flag=True, help="Spot prices, where one is known.")
 @click.option("--all", "every", is_flag=True, help="Every option, those that do not fit included.")

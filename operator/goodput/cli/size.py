@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from goodput.cli.flags import files_option, output_option
+from goodput.cli.flags import complete_model, files_option, gpu_type_option, output_option
 from goodput.cli.output import console, emit, say, table
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ Examples:
   kubectl goodput size -f config.json -o json
 """
 )
-@click.argument("model", required=False, metavar="[MODEL]")
+@click.argument("model", required=False, metavar="[MODEL]", shell_complete=complete_model)
 @files_option(required=False)
 @click.option("--batch", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Sequences at once.")
 @click.option(
@@ -75,7 +75,7 @@ Examples:
     type=click.IntRange(1, 100_000_000),
     help="Tokens of each, input and output.",
 )
-@click.option("--gpu-type", "patterns", multiple=True, help="GPU types to look at, such as l40s or 'h100*'.")
+@gpu_type_option
 @click.option("--mig", is_flag=True, help="Also slices of GPUs (MIG profiles).")
 @click.option("--tp", type=click.IntRange(1, 64), help="Tensor parallelism. Unset: the smallest that fits.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="As the engine takes it: auto, fp8, ...")
