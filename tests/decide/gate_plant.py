@@ -50,7 +50,8 @@ class Plant:
         wants = intent(
             model=self.asked,
             quality=(("spec.model", self.asked),),
-            asked=f"{self.asked}/{self.check_seconds}",
+            asked=self.asked,
+            judge=str(self.check_seconds),
             check_seconds=self.check_seconds,
         )
         return ModelView(
@@ -141,7 +142,7 @@ class Plant:
 
     def change_id(self) -> str:
         """Of what is asked for now."""
-        return fingerprint(f"{self.asked}/{self.check_seconds}", fingerprint((("spec.model", self.asked),)))
+        return fingerprint(self.asked, str(self.check_seconds), fingerprint((("spec.model", self.asked),)))
 
     @property
     def may_serve(self) -> bool:

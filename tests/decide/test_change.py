@@ -142,6 +142,14 @@ def test_nothing_is_asked_of_those_who_ask_for_what_runs() -> None:
     assert (change.mark, change.seen, change.held) == (NO_CHANGE, None, False)
 
 
+def test_what_an_operator_learns_to_read_is_no_change() -> None:
+    """A newer one takes a flag for quality that was there all along: nobody asked for anything."""
+    runs = Serving(model=LLAMA, served_name=LLAMA, quality=(("spec.model", LLAMA),), asked="as ever")
+    reads_more = {"quality": (("--dtype", "--dtype half"), ("spec.model", LLAMA)), "asked": "as ever"}
+    assert begin(model_view(serving=runs, **reads_more), SERVED, POLICY, START).seen is None
+    assert begin(model_view(serving=runs, **{**reads_more, "asked": "now"}), SERVED, POLICY, START).seen is not None
+
+
 def test_differences_name_the_fields() -> None:
     """What came, what went, what is another."""
     have = (("--dtype", "--dtype half"), ("spec.model", "a"), ("spec.revision", "x"))

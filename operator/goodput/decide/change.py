@@ -99,11 +99,11 @@ def begin(view: ModelView, memory: LoopMemory, policy: Policy, now: float) -> Ch
     """The change that is asked for, and how far it is; room for a canary is another question (`with_room`)."""
     intent, runs = view.intent, view.pool.serving
     mark = memory.change
-    if not view.pool.exists or runs is None or runs.quality == intent.quality or never_served(view.pool, memory):
+    if not view.pool.exists or runs is None or not _differs(runs, intent) or never_served(view.pool, memory):
         return Change(mark=mark if _left_alone(intent) else _over(mark, intent))
     base, wanted = fingerprint(runs.quality), fingerprint(intent.quality)
     seen = Seen(
-        id=fingerprint(intent.asked, wanted),
+        id=fingerprint(intent.asked, intent.judge, wanted),
         base=base,
         wanted=wanted,
         check_seconds=intent.check_seconds,
@@ -118,6 +118,11 @@ def begin(view: ModelView, memory: LoopMemory, policy: Policy, now: float) -> Ch
     elif not _left_alone(intent):
         mark = _asked(mark, seen, now)
     return Change(mark=mark, seen=seen, what=what, held=bool(frozen) or _held(mark, seen, now), frozen=frozen)
+
+
+def _differs(runs: Serving, intent: ModelIntent) -> bool:
+    """Whether its author asks for something else; that an operator reads more out of the same text is no change."""
+    return runs.quality != intent.quality and not (intent.asked and runs.asked == intent.asked)
 
 
 def _left_alone(intent: ModelIntent) -> bool:

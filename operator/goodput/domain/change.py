@@ -46,6 +46,7 @@ class Serving(Value, frozen=True, kw_only=True):
     architecture: Architecture | None = None
     kv_cache: str | None = None  # precision of the KV cache; None: as the checkpoint has it
     speculation: Speculation | None = None
+    asked: str = ""  # of the Model that they were rendered from
 
 
 class ChangeMark(Value, frozen=True, kw_only=True):

@@ -153,8 +153,9 @@ class ModelIntent(Value, frozen=True, kw_only=True):
     routing: RoutingMode = RoutingMode.ROUTER
     admission: bool = True
     paused: bool = False
-    # Checkpoint, precision and speculation; and a fingerprint of everything that a canary is made and judged by.
+    # Checkpoint, precision and speculation; fingerprints of all that a canary is made from, and of what judges it.
     quality: Quality = ()
     asked: str = ""
+    judge: str = ""
     check_seconds: int | None = None  # a check may take so long; None: there is no spec.qualityCheck
     problems: tuple[Problem, ...] = ()

@@ -31,6 +31,7 @@ def serving_json(intent: ModelIntent) -> str:
         architecture=intent.architecture,
         kv_cache=intent.precision.kv_cache,
         speculation=intent.speculation,
+        asked=intent.asked,
     )
     return msgspec.json.encode(serving, order="sorted").decode()
 

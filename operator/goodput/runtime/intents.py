@@ -111,22 +111,23 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         admission=spec.routing.admission == "Auto",
         paused=spec.paused,
         quality=quality_of(spec),
-        asked=_asked(spec),
+        asked=_written(spec, *_MADE_FROM),
+        judge=_written(spec, "quality_check"),
         check_seconds=spec.quality_check.job_template.spec.active_deadline_seconds if spec.quality_check else None,
         problems=tuple(dict.fromkeys(problems)),
     )
 
 
-# What a canary is made and judged by, beside the model that it serves.
-_ASKED = (
+# What a canary is made from.
+_MADE_FROM = (
     *("model", "revision", "precision", "speculative", "served_name", "credentials", "image_pull_secrets"),
-    *("gpu_types", "parallelism", "routing", "engine", "template", "quality_check"),
+    *("gpu_types", "parallelism", "routing", "engine", "template"),
 )
 
 
-def _asked(spec: ModelSpec) -> str:
-    """A fingerprint of what the author wrote of it; what is unset is left out: a newer operator finds the same."""
-    written = spec.model_dump(mode="json", include=set(_ASKED), exclude_none=True, exclude_unset=True)
+def _written(spec: ModelSpec, *fields: str) -> str:
+    """A fingerprint of these fields; what is unset is left out, so that a newer operator finds the same."""
+    written = spec.model_dump(mode="json", include=set(fields), exclude_none=True, exclude_unset=True)
     written.get("engine", {}).pop("update", None)
     return fingerprint(orjson.dumps(written, option=orjson.OPT_SORT_KEYS).decode())
 
