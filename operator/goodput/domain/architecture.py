@@ -100,6 +100,8 @@ class Architecture(Value, frozen=True, kw_only=True):
     # experts; None: `quantised_bytes`, or `plain_bytes` if `experts_only`.
     attention_bytes: float | None = None
     dense_bytes: float | None = None
+    # Whether each block of 128 x 128 fp8 weights has a scale of its own: products of few tokens are slower then.
+    block_scales: bool = False
     # Layers of a multi-token-prediction head that the checkpoint brings.
     mtp_layers: int = 0
 

@@ -74,6 +74,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         experts_only=stored.experts_only,
         attention_bytes=stored.attention_bytes,
         dense_bytes=stored.dense_bytes,
+        block_scales=stored.block_scales,
         mtp_layers=fields.count("num_nextn_predict_layers"),
     )
 

@@ -58,6 +58,7 @@ class Quantisation(Value, frozen=True, kw_only=True):
     experts_only: bool = False
     attention_bytes: float | None = None
     dense_bytes: float | None = None
+    block_scales: bool = False  # fp8 with a scale for each block
 
 
 def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
@@ -77,6 +78,7 @@ def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
             plain_bytes=plain,
             attention_bytes=rest,
             dense_bytes=rest,
+            block_scales=config.raw("weight_block_size") is not None,
         )
     if algorithm == "mixed_precision" or config.raw("quantized_layers") is not None:
         return _mixed(config, plain, sparse=sparse)
@@ -93,6 +95,7 @@ def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
         experts_only=only or (sparse and attention and dense),
         attention_bytes=plain if attention else None,
         dense_bytes=plain if dense and sparse else None,
+        block_scales=config.raw("weight_block_size") is not None,
     )
 
 

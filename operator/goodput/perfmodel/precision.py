@@ -152,6 +152,7 @@ def with_precision(arch: Architecture, weights: str) -> Architecture:
         attention_bytes=None if arch.attention_bytes is None else min(size, arch.attention_bytes),
         dense_bytes=None if arch.dense_bytes is None else min(size, arch.dense_bytes),
         experts_only=False,
+        block_scales=False,
     )
 
 
