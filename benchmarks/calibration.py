@@ -25,7 +25,15 @@ from goodput.domain.intent import GpuType
 from goodput.perfmodel.closedloop import Loop, closed_loop
 from goodput.perfmodel.efficiency import from_constants
 from goodput.perfmodel.memory import engine_defaults, fit
-from goodput.perfmodel.points import UNIFORM_MEAN, Point, Unpredictable, architecture_of, gpu_of, kv_dtype_of, read_point
+from goodput.perfmodel.points import (
+    UNIFORM_MEAN,
+    Point,
+    Unpredictable,
+    architecture_of,
+    gpu_of,
+    kv_dtype_of,
+    read_point,
+)
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.weights import rank_weights
 
@@ -74,7 +82,7 @@ CONSTANTS = (
     Constant("expert_flops", 0.80, 0.20, "of plain products'", "MFU of grouped products of experts", 1.0),
     Constant("expert_padding_tokens", 16.0, 0.5, "rows", "rows of nothing that fill an expert's last tile"),
     Constant("expert_copies", 15.0, 0.4, "", "times that a token's vector is moved for each expert that it visits"),
-    Constant("attention_flops", 1.0, 0.10, "of kernels'", "MFU of attention in prefill"),
+    Constant("attention_flops", 1.0, 0.10, "of kernels'", "MFU of attention in prefill", 1.25),
     Constant("layer_seconds", 55e-6, 0.15, "s", "launches and fixed times of the kernels of a layer"),
     Constant("sparse_layer_seconds", 40e-6, 0.3, "s", "routing and combining in a layer with experts"),
     Constant("sequence_seconds", 5e-6, 0.7, "s", "the same for each sequence"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from benchmarks.calibration import (
@@ -22,6 +23,7 @@ from benchmarks.calibration import (
     tpot_error,
     ttft_error,
 )
+
 from goodput.perfmodel.closedloop import Loop
 
 _FEW = 8
@@ -71,7 +73,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _percent(value: float) -> str:
-    return "-" if value != value else f"{value:.1f}"
+    return "-" if isnan(value) else f"{value:.1f}"
 
 
 def _of(points: Sequence[Measured], found: Sequence[Loop]) -> list[str]:
@@ -91,8 +93,8 @@ def _errors(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]]) -> s
 def _corrections(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]]) -> str:
     batches = ", ".join(str(each) for each in CORRECTION_BATCHES)
     text = (
-        f"After one correction per replica (model, precision, GPU, parallelism, engine version): the median of measured\n"
-        f"over believed TPOT at batch {batches}. Points that it was learned from are not counted.\n\n"
+        "After one correction per replica (model, precision, GPU, parallelism, engine version): the median of\n"
+        f"measured over believed TPOT at batch {batches}. Points that it was learned from are not counted.\n\n"
     )
     rows = []
     for name, found in fits.items():
@@ -108,8 +110,8 @@ def _corrections(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]])
 
 def _ttft(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]]) -> str:
     text = (
-        "## TTFT\n\nClosed loop: the loop starts with a burst of all requests at once, whose share of the mean TTFT is a\n"
-        "term of its own that no open-loop load has.\n\n"
+        "## TTFT\n\nClosed loop: the loop starts with a burst of all requests at once, whose share of the mean TTFT\n"
+        "is a term of its own that no open-loop load has.\n\n"
     )
     rows = []
     for name, found in fits.items():
@@ -126,9 +128,7 @@ def _ttft(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]]) -> str
     return text + _table(("fit", f"batch <= {_FEW}, %", "all, %", "mean share of the burst"), rows)
 
 
-def _groups(
-    points: Sequence[Measured], found: Sequence[Loop], by_model: Sequence[Loop], by_gpu: Sequence[Loop]
-) -> str:
+def _groups(points: Sequence[Measured], found: Sequence[Loop], by_model: Sequence[Loop], by_gpu: Sequence[Loop]) -> str:
     text = "## By model and GPU\n\nTPOT; bias is the mean of predicted / measured - 1 of the fit.\n\n"
     keys = sorted({(each.point.model, each.gpu.name, each.point.precision or "bf16") for each in points})
     rows = []
@@ -162,7 +162,14 @@ def _exclusions(excluded: Sequence[Excluded], duplicates: int, points: int) -> s
 def _constants(constants: Mapping[str, float]) -> str:
     text = f"## The {len(CONSTANTS)} constants\n\nPriors are log-normal; spread is that of the logarithm.\n\n"
     rows = [
-        [f"`{each.name}`", f"{constants[each.name]:.3g}", each.unit, f"{each.start:.3g}", f"{each.spread:g}", each.meaning]
+        [
+            f"`{each.name}`",
+            f"{constants[each.name]:.3g}",
+            each.unit,
+            f"{each.start:.3g}",
+            f"{each.spread:g}",
+            each.meaning,
+        ]
         for each in CONSTANTS
     ]
     return text + _table(("constant", "value", "unit", "prior", "spread", "meaning"), rows)

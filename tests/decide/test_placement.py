@@ -73,11 +73,12 @@ def test_an_unknown_price_ranks_by_gpus_and_says_so():
 def test_under_a_limit_of_cost_a_type_with_a_price_is_preferred():
     """Of a type without one its namespace would get no replica; where there is no other, that is said elsewhere."""
     limited = Policy(max_cost_per_hour_per_namespace=10.0)
+    wanted = replace(intent(gpu_types=()), objective=replace(CHAT, ttft_seconds=1.0))
     for there, want in ((supply(l40=8, h100_sxm=8), "h100-sxm"), (supply(l40=8), "l40")):
-        found = place(intent(gpu_types=()), pool(exists=False), TYPES, there, limited)
+        found = place(wanted, pool(exists=False), TYPES, there, limited)
         assert found.placement is not None
         assert found.placement.gpu_type == want
-    both = place(intent(gpu_types=()), pool(exists=False), TYPES, supply(l40=8, h100_sxm=8), limited)
+    both = place(wanted, pool(exists=False), TYPES, supply(l40=8, h100_sxm=8), limited)
     assert both.placement is not None
     assert "no price" in next(each.reason for each in both.placement.rejected if each.option == "l40 TP1")
 

@@ -55,7 +55,7 @@ def closed_loop(
     decoding, own, extra = running, 0.0, 0.0
     for _ in range(_ITERATIONS):
         arrivals = running * tpot / (own + gaps * tpot)
-        own, extra = _prompt(times, decoding, context, input_tokens, chunk_tokens, arrivals)
+        own, extra = _prompt(times, decoding, context, input_tokens, chunk_tokens, arrivals=arrivals)
         step = times.decode(decoding, context)
         # The positive root of g*t^2 + (own - g*step - (n-1)*extra)*t - step*own = 0.
         middle = own - gaps * step - others * extra
@@ -79,7 +79,7 @@ def closed_loop(
 
 
 def _prompt(
-    times: StepTimes, batch: float, context: float, input_tokens: float, chunk_tokens: int, arrivals: float
+    times: StepTimes, batch: float, context: float, input_tokens: float, chunk_tokens: int, *, arrivals: float
 ) -> tuple[float, float]:
     """(seconds of the steps that take in one prompt, seconds that it adds to plain steps of `batch`).
 

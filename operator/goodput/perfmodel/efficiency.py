@@ -120,10 +120,12 @@ def from_constants(
 ) -> Efficiency:
     """Efficiency of a GPU type from kernel measurements by family and the fitted constants by name."""
     name = family(gpu_name)
+    known = kernels["families"][name]
     bandwidth = _of_family("weight_bandwidth", name, kernels, fitted)
     flops = _of_family("flops", name, kernels, fitted)
-    formats = {key: {**entry, **kernels["families"][name].get("formats", {}).get(key, {})}
-               for key, entry in sorted(kernels["formats"].items())}
+    formats = {
+        key: {**entry, **known.get("formats", {}).get(key, {})} for key, entry in sorted(kernels["formats"].items())
+    }
     linked = (
         scale_up_bytes_per_second >= _LEAST_LINK_BYTES_PER_SECOND
         if scale_up_bytes_per_second is not None
@@ -142,9 +144,11 @@ def from_constants(
             for key, entry in formats.items()
         ),
         kv_bandwidth=kv,
-        kv_bandwidth_fp8=kv * fitted.get(f"kv_fp8.{name}", kernels["families"][name]["kv_fp8"]),
+        kv_bandwidth_fp8=kv * fitted.get(f"kv_fp8.{name}", known["kv_fp8"]),
         flops=tuple((key, flops * fitted.get(f"flops.{key}", entry["flops"])) for key, entry in formats.items()),
-        attention_flops=kernels["families"][name]["attention_flops"] * fitted["attention_flops"],
+        attention_flops=known.get("whole", {}).get(
+            "attention_flops", known["attention_flops"] * fitted["attention_flops"]
+        ),
         expert_bandwidth=bandwidth * fitted["expert_bandwidth"],
         expert_flops=fitted["expert_flops"],
         expert_padding_tokens=fitted["expert_padding_tokens"],
@@ -167,11 +171,14 @@ def from_constants(
 
 
 def _of_family(what: str, name: str, kernels: Mapping[str, Any], fitted: Mapping[str, float]) -> float:
-    """The fitted share of a family with points; else its kernels' share times what those families keep of theirs."""
-    own = fitted.get(f"{what}.{name}")
-    if own is not None:
-        return own
+    """The fitted share of a family with points; else its kernels' share times what those families keep of theirs.
+
+    What was measured of a family end to end (`whole`) is taken before what its kernels do.
+    """
     families = kernels["families"]
+    own = fitted.get(f"{what}.{name}", families[name].get("whole", {}).get(what))
+    if own is not None:
+        return float(own)
     fitted_families = [key for key in families if f"{what}.{key}" in fitted]
     kept = [log(fitted[f"{what}.{key}"] / families[key][what]) for key in fitted_families]
     share: float = families[name][what] * exp(sum(kept) / len(kept))

@@ -222,10 +222,7 @@ def predict(point: Point, *, mean_length: float = 1.0) -> Prediction:
         ttft_seconds=loop.ttft_seconds + loop.burst_seconds,
         burst_seconds=loop.burst_seconds,
         tpot_seconds=loop.tpot_seconds,
-        tokens_per_second_per_gpu=loop.requests_per_second
-        * point.output_tokens
-        * mean_length
-        / point.parallel.gpus,
+        tokens_per_second_per_gpu=loop.requests_per_second * point.output_tokens * mean_length / point.parallel.gpus,
     )
 
 

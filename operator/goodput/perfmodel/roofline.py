@@ -288,9 +288,7 @@ class _Rank(Value, frozen=True):
             else:
                 token += one
                 pair += products
-        return _Kept(
-            token=token, windows=tuple(windows), pair=pair, pair_windows=tuple(pair_windows), state=state
-        )
+        return _Kept(token=token, windows=tuple(windows), pair=pair, pair_windows=tuple(pair_windows), state=state)
 
     def _token_bytes(self, group: KvLayers) -> float:
         """Bytes of one token in one layer on this rank: whole heads, at least one; a latent vector whole."""
