@@ -29,7 +29,7 @@ from goodput.perfmodel.closedloop import Loop
 _FEW = 8
 _HEAD = """# Calibration of the time model
 
-Written by `scripts/calibrate` from `benchmarks/data/vllm_points.csv` (see `benchmarks/data/ATTRIBUTION.md`); do not edit.
+Written by `scripts/calibrate` from `benchmarks/data/vllm_points.csv`; do not edit.
 TPOT errors are the mean of |predicted / measured - 1| (MAPE), TTFT errors its median. Dense: models without experts.
 
 """

@@ -176,7 +176,7 @@ def test_more_accepted_drafts_make_a_replica_able_to_more():
         assert found is not None
         return found
 
-    assert able(3.0) > 1.1 * able(0.5)
+    assert able(3.0) > 1.02 * able(0.5)
 
 
 def _placement(tokens: int) -> Placement:
