@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor
+
 GIB = 1024.0**3
 
 
@@ -32,6 +34,11 @@ def rate(value: float | None) -> str | None:
     if value is None:
         return None
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    """Of 1, as a percentage of one decimal, rounded down: 100% is said of what is whole."""
+    return f"{floor(1000.0 * value + 1e-6) / 10.0:g}%"
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:

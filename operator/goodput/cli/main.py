@@ -18,6 +18,7 @@ PROGRAM = "kubectl-goodput"
 _COMMANDS = {
     "explain": "goodput.cli.explain",
     "plan": "goodput.cli.plan",
+    "predict": "goodput.cli.predict",
     "render": "goodput.cli.render",
     "size": "goodput.cli.size",
     "top": "goodput.cli.top",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Columns where the output goes to a program: nothing may be cut.
 PIPE_WIDTH = 1000
+# A last column is folded to no less than this.
+LEAST_LAST_COLUMN = 30
 
 
 def console() -> Console:
@@ -23,6 +25,14 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def show(made: Table) -> None:
+    """Print a table: not narrower than its columns need, whatever the terminal."""
+    screen = console()
+    least = screen.measure(made).minimum
+    screen.width = max(screen.width, least)
+    screen.print(made, crop=False)
 
 
 def emit(value: Any, form: str) -> None:
@@ -48,12 +58,23 @@ def say(lines: Iterable[str]) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A table in kubectl's manner: no lines, capitals on top, absent as `-`."""
+    """A table in kubectl's manner: no lines, capitals on top, absent as `-`.
+
+    In a terminal that is too narrow the last column is folded; no other is cut, its lines run over.
+    """
     from rich.table import Table
 
+    cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
     made = Table(box=None, pad_edge=False, header_style="", show_edge=False)
-    for column in columns:
-        made.add_column(column.upper(), no_wrap=True)
-    for row in rows:
-        made.add_row(*("-" if cell in (None, "") else str(cell) for cell in row))
+    *first, last = columns
+    for index, column in enumerate(first):
+        made.add_column(column.upper(), no_wrap=True, min_width=max(len(text) for text in (column, *_of(cells, index))))
+    longest = max(len(text) for text in (last, *_of(cells, len(first))))
+    made.add_column(last.upper(), overflow="fold", min_width=min(longest, LEAST_LAST_COLUMN))
+    for row in cells:
+        made.add_row(*row)
     return made
+
+
+def _of(cells: Sequence[Sequence[str]], index: int) -> list[str]:
+    return [row[index] for row in cells]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from goodput.cli.flags import files_option, gpu_type_option, model_name, number, output_option, target_options
-from goodput.cli.output import console, emit, say, table
+from goodput.cli.output import emit, say, show, table
 from goodput.cli.session import Target, namespace_of, run
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def plan(
     for index, each in enumerate(plans):
         if index:
             click.echo("")
-        show(each, every)
+        _show(each, every)
     if len(plans) > 1:
         from goodput.cli.plantext import summed
 
@@ -126,7 +126,7 @@ def plan(
     say(notes)
 
 
-def show(plan: Planned, every: bool) -> None:
+def _show(plan: Planned, every: bool) -> None:
     """Print one plan."""
     from goodput.cli import plantext
 
@@ -134,7 +134,7 @@ def show(plan: Planned, every: bool) -> None:
     click.echo("")
     rows = plantext.rows(plan, every, MOST_ROWS)
     if rows:
-        console().print(table(plantext.COLUMNS, rows))
+        show(table(plantext.COLUMNS, rows))
     say(plantext.told(plan, len(rows)))
 
 

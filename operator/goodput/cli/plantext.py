@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from goodput.cli.figures import count, gib, money, rate
+from goodput.cli.figures import count, gib, money, rate, share
 from goodput.cli.planned import Planned, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
@@ -33,7 +33,6 @@ COLUMNS = (
 )
 # Words of a verdict in a table; the first row is the winner's.
 _VERDICTS = {
-    Verdict.DEARER: "costs more",
     Verdict.MISSES: "misses the SLO",
     Verdict.TOO_LARGE: "does not fit",
     Verdict.INVALID: "does not exist",
@@ -103,7 +102,7 @@ def _row(option: Option, chosen: bool) -> list[Any]:
         fleet.gpus,
         duration(fleet.at_load.ttft_mean_seconds),
         duration(fleet.at_load.tpot_mean_seconds),
-        percent(fleet.at_load.good, 1),
+        share(fleet.at_load.good),
         money(fleet.cost.per_hour),
         money(fleet.cost.per_thousand_requests),
         money(fleet.cost.per_million_output_tokens),
@@ -192,7 +191,7 @@ def _questions(plan: Planned, winner: Option) -> Iterator[str]:
     yield (
         f"  How long does it take?  At {rate(fleet.rps / fleet.replicas)} requests/s a replica, TTFT is "
         f"{duration(at.ttft_mean_seconds)} and TPOT {duration(at.tpot_mean_seconds)} on average; "
-        f"{percent(at.good, 1)} of requests meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
+        f"{share(at.good)} of requests meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
     )
     if fleet.cost.per_hour is None:
         ranked = f"Unknown: no price of {winner.gpu.name} is known, options were ranked by GPUs."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from goodput.cli.flags import engine_images, files_option
-from goodput.cli.output import console, emit, table
+from goodput.cli.output import emit, show, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ def render(
         emit({"apiVersion": "v1", "kind": "List", "items": objects}, "json")
     elif output == "table":
         rows = [[item["kind"], item["metadata"]["namespace"], item["metadata"]["name"]] for item in objects]
-        console().print(table(("kind", "namespace", "name"), rows))
+        show(table(("kind", "namespace", "name"), rows))
     else:
         import yaml
 

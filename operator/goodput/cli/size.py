@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from goodput.cli.flags import complete_model, files_option, gpu_type_option, output_option
-from goodput.cli.output import console, emit, say, table
+from goodput.cli.output import emit, say, show, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -231,7 +231,7 @@ def _show(sized: Sized) -> None:
     say(_told(sized))
     click.echo("")
     rows = [_row(place) for place in sorted(sized.places, key=lambda place: (place.pool is None, place.gpu.name))]
-    console().print(table(_COLUMNS, rows))
+    show(table(_COLUMNS, rows))
 
 
 def _told(sized: Sized) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from goodput.cli.flags import output_option, target_options
-from goodput.cli.output import console, emit, table
+from goodput.cli.output import console, emit, show, table
 from goodput.cli.session import Target, field, list_all, namespace_of, run
 from goodput.domain.percent import percent
 
@@ -77,7 +77,7 @@ def top(
     if output != "table":
         emit(look(), output)
     elif not watch:
-        console().print(shown())
+        show(shown())
     else:
         from rich.live import Live as LiveDisplay
 

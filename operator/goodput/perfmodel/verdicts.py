@@ -74,8 +74,8 @@ def missed(objective: Objective, lengths: Lengths, idle: Latency) -> str:
 def dearer(gpu: GpuType, least: float) -> str:
     """Of a larger replica than one of the same type that meets the SLO."""
     if gpu.price_per_hour is None:
-        return f"more than the {least:.0f} GPUs that smaller replicas of it need"
-    return f"more than the {least:.2f} $/h of smaller replicas of it"
+        return f"takes more than the {least:.0f} GPUs that smaller replicas of it need"
+    return f"costs more than the {least:.2f} $/h of smaller replicas of it"
 
 
 def lost(option: Option, winner: Option) -> str:

@@ -1,0 +1,93 @@
+"""`predict`: one point by flags, or a table: the same rows in order, what is unknown with a reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from goodput.cli.main import main
+
+QWEN = "Qwen/Qwen3-32B"
+COLUMNS = "model_path,system,precision,tp_size,pp_size,attention_dp_size,moe_ep_size,isl,osl,batch_size"
+RESULTS = ("ttft_ms", "ttft_queue_ms", "tpot_ms", "tokens_per_second_per_gpu", "reason")
+ROW = f"{QWEN},h100_sxm,bf16,2,1,1,1,4000,1000,32"
+
+
+def predict(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, ["predict", *arguments], input=stdin)
+
+
+def table(text: str) -> list[dict[str, str]]:
+    result = predict("--points", "-", "-o", "csv", stdin=text)
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.output)))
+
+
+def test_one_point_by_flags() -> None:
+    """Times in milliseconds, and tokens a second and GPU."""
+    result = predict(QWEN, "--gpu-type", "h100-sxm", "--tp", "2", "--batch", "32", "--input", "4000", "-o", "json")
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.output)
+    assert 5 < found["tpot_ms"] < 100
+    assert found["ttft_ms"] > found["ttft_queue_ms"] >= 0
+    assert found["tokens_per_second_per_gpu"] > 0
+    assert found["reason"] is None
+    text = predict(QWEN, "--gpu-type", "h100-sxm", "--tp", "2").output
+    assert text.startswith("Qwen/Qwen3-32B on 2 x h100-sxm, 1 request in flight of 1155 tokens in and 211 out:\n")
+
+
+def test_a_table_comes_back_in_its_order_with_all_its_columns() -> None:
+    """Rows that cannot be predicted stay, empty, with the column that is to blame."""
+    rows = [
+        ROW,
+        ROW.replace(QWEN, "a/b"),
+        ROW.replace("h100_sxm", "abacus"),
+        ROW.replace("bf16", "fp7"),
+        ROW.replace(",32", ",0"),
+        ROW.replace(",32", ",nan"),
+        ROW.replace(",2,1,1,1,", ",3,1,1,1,"),
+        ROW.replace("h100_sxm,bf16,2", "t4,bf16,1"),
+        ROW,
+    ]
+    text = "\n".join([f"note,{COLUMNS}", *(f"row {number},{row}" for number, row in enumerate(rows))])
+    found = table(text)
+    assert [row["note"] for row in found] == [f"row {number}" for number in range(len(rows))]
+    wants = ["", "model_path", "system", "precision", "batch_size", "batch_size", "does not fit", "does not fit", ""]
+    assert [row["reason"][: len(want)] for row, want in zip(found, wants, strict=True)] == wants
+    for row, want in zip(found, wants, strict=True):
+        assert all((row[name] == "") is bool(want) for name in RESULTS[:-1])
+    assert found[0] == {**found[-1], "note": "row 0"}
+
+
+def test_more_in_flight_is_slower_for_each_and_faster_for_all() -> None:
+    """TPOT and throughput grow with concurrency."""
+    found = table("\n".join([COLUMNS, *(ROW.replace(",32", f",{batch}") for batch in (1, 8, 64))]))
+    for name in ("tpot_ms", "tokens_per_second_per_gpu"):
+        values = [float(row[name]) for row in found]
+        assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "want"),
+    [
+        pytest.param([], "", 2, "say what to predict", id="nothing"),
+        pytest.param([QWEN, "--points", "-"], COLUMNS, 2, "say what to predict", id="both"),
+        pytest.param([QWEN], "", 2, "--gpu-type: say on which", id="on nothing"),
+        pytest.param([QWEN, "--gpu-type", "abacus"], "", 1, "--gpu-type: 'abacus' is no built-in", id="no such type"),
+        pytest.param(["Qwen/Qwen3-32", "--gpu-type", "l4"], "", 1, f"Did you mean {QWEN}", id="a typing error"),
+        pytest.param([QWEN, "--gpu-type", "l4", "--precision", "x"], "", 1, "--precision: 'x'", id="no such precision"),
+        pytest.param([QWEN, "--gpu-type", "h100-sxm", "--tp", "3"], "", 1, "3 does not divide the 64", id="heads"),
+        pytest.param([QWEN, "--gpu-type", "t4"], "", 1, "weights need", id="too large"),
+        pytest.param(["--points", "-"], "a,b\n1,2", 1, "lacks the columns model_path, system", id="other columns"),
+        pytest.param(["--points", "-"], "", 1, "lacks the columns", id="an empty table"),
+        pytest.param(["--points", "-"], f"{COLUMNS}\n1,2", 1, "line 2 of <stdin> has not 10 fields", id="a short row"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(arguments: list[str], stdin: str, code: int, want: str) -> None:
+    """The flag or the column is named."""
+    result = predict(*arguments, stdin=stdin)
+    assert (result.exit_code, want in result.output) == (code, True), result.output
