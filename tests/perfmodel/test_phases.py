@@ -11,7 +11,7 @@ from goodput.perfmodel.gpus import gpu_type, whole_cards
 from goodput.perfmodel.phases import decode, peak_flops, prefill, ridge, use
 
 LENGTHS = Lengths(1000.0, 200.0)
-MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b")
+MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b", "google/gemma-3-27b-it")
 
 
 def test_one_sequence_has_an_intensity_of_one() -> None:

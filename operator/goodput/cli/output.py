@@ -30,8 +30,7 @@ def console() -> Console:
 def show(made: Table) -> None:
     """Print a table: not narrower than its columns need, whatever the terminal."""
     screen = console()
-    least = screen.measure(made).minimum
-    screen.width = max(screen.width, least)
+    screen.width = max(screen.width, made.min_width or 0)
     screen.print(made, crop=False)
 
 
@@ -65,14 +64,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     from rich.table import Table
 
     cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+    widths = [max(len(text) for text in (column, *_of(cells, index))) for index, column in enumerate(columns)]
+    widths[-1] = min(widths[-1], LEAST_LAST_COLUMN)
     made = Table(box=None, pad_edge=False, header_style="", show_edge=False)
-    *first, last = columns
-    for index, column in enumerate(first):
-        made.add_column(column.upper(), no_wrap=True, min_width=max(len(text) for text in (column, *_of(cells, index))))
-    longest = max(len(text) for text in (last, *_of(cells, len(first))))
-    made.add_column(last.upper(), overflow="fold", min_width=min(longest, LEAST_LAST_COLUMN))
+    for column, width in zip(columns, widths, strict=True):
+        made.add_column(column.upper(), no_wrap=column is not columns[-1], overflow="fold", min_width=width)
     for row in cells:
         made.add_row(*row)
+    # Two blanks between columns.
+    made.min_width = sum(widths) + 2 * (len(widths) - 1)
     return made
 
 
