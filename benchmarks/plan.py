@@ -25,7 +25,8 @@ from goodput.cli.planned import planned
 from goodput.domain.intent import Objective
 from goodput.perfmodel import Lengths, architecture, built_in_gpu_types
 from goodput.perfmodel.gpus import whole_cards
-from goodput.perfmodel.options import Requirements, allowed, options
+from goodput.perfmodel.options import allowed, options
+from goodput.perfmodel.requirements import Requirements
 
 LIMIT_SECONDS = 0.3
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)

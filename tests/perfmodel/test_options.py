@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types
+from goodput.perfmodel.judging import Verdict, judge
 from goodput.perfmodel.notches import frontier, notches
-from goodput.perfmodel.options import Requirements, Verdict, allowed, cheapest, judge, options, rank
+from goodput.perfmodel.options import allowed, cheapest, options, rank
+from goodput.perfmodel.requirements import Requirements
 
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 NIGHTLY = Objective(ttft_seconds=None, tpot_seconds=None, e2e_seconds=4 * 3600.0)

@@ -185,10 +185,11 @@ def plan_intent(
     from msgspec.structs import replace
 
     from goodput.cli.planned import planned
+    from goodput.decide import Policy
+    from goodput.decide.choosing import requirements
     from goodput.perfmodel.cost import priced
     from goodput.perfmodel.gpus import whole_cards
-    from goodput.perfmodel.lengths import expected
-    from goodput.perfmodel.options import Requirements, allowed
+    from goodput.perfmodel.options import allowed
 
     if intent.architecture is None or intent.objective is None:
         raise click.ClickException(f"Model {intent.key.name}: its architecture or its SLO is not known")
@@ -200,17 +201,7 @@ def plan_intent(
         output_tokens=question.output_tokens or load.output_tokens,
         reasoning_tokens=question.reasoning_tokens or load.reasoning_tokens,
     )
-    wanted = Requirements(
-        arch=intent.architecture,
-        objective=intent.objective,
-        lengths=expected(load),
-        rps=load.requests_per_second or 0.0,
-        tensor_parallel=intent.tensor_parallel,
-        pipeline_parallel=intent.pipeline_parallel,
-        min_replicas=intent.min_replicas,
-        kv_dtype=intent.precision.kv_cache or "auto",
-        speculation=intent.speculation,
-    )
+    wanted = requirements(replace(intent, workload=load), intent.architecture, intent.objective, Policy())
     candidates, left_out = _candidates(intent, types, question)
     return planned(
         intent.key.name,

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
+from goodput.perfmodel.judging import Fleet, Option
 from goodput.perfmodel.memory import engine_defaults
 from goodput.perfmodel.notches import Notch, notches
-from goodput.perfmodel.options import Fleet, Option, Requirements, cheapest, options
+from goodput.perfmodel.options import cheapest, options
 from goodput.perfmodel.remedies import Diagnosis, diagnose
+from goodput.perfmodel.requirements import Requirements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

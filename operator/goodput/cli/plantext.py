@@ -12,8 +12,9 @@ from goodput.cli.planned import Planned, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.perfmodel.cost import beyond_reading
+from goodput.perfmodel.fleet import Fleet
+from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.notches import Notch
-from goodput.perfmodel.options import Fleet, Option, Verdict
 from goodput.perfmodel.verdicts import binds, duration
 
 COLUMNS = (
@@ -33,15 +34,21 @@ COLUMNS = (
 )
 # Words of a verdict in a table; the first row is the winner's.
 _VERDICTS = {
+    Verdict.CAPPED: "too few replicas",
     Verdict.MISSES: "misses the SLO",
+    Verdict.TOO_SHORT: "requests are too long",
     Verdict.TOO_LARGE: "does not fit",
+    Verdict.UNSUPPORTED: "does not run it",
     Verdict.INVALID: "does not exist",
 }
 _TALLIES = {
     Verdict.MEETS: "meet the SLO",
     Verdict.DEARER: "can only cost more than smaller replicas",
+    Verdict.CAPPED: "may not have enough replicas",
     Verdict.MISSES: "miss the SLO",
+    Verdict.TOO_SHORT: "hold no request of the mean length",
     Verdict.TOO_LARGE: "too large",
+    Verdict.UNSUPPORTED: "do not run the precision",
     Verdict.INVALID: "impossible",
 }
 RUNNERS_UP = 3

@@ -13,8 +13,8 @@ from goodput.cli.planned import Planned
 from goodput.domain.intent import GpuType
 from goodput.perfmodel import phases
 from goodput.perfmodel.cost import READING_SECONDS_PER_TOKEN
+from goodput.perfmodel.judging import Option
 from goodput.perfmodel.notches import BOUNDS, frontier
-from goodput.perfmodel.options import Option
 
 KINDS = ("roofline", "frontier")
 FORMATS = (".svg", ".png", ".pdf")

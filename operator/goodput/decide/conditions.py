@@ -260,7 +260,8 @@ def _placed(findings: Findings) -> Condition:
     if placed.reason is ConditionReason.PRICE_UNKNOWN:
         return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}; {placed.message}")
     assumed = " (assumed list price)" if placed.placement.price_assumed else ""
-    return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}")
+    told = f"; {placed.message}" if placed.message else ""
+    return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}{told}")
 
 
 def _unschedulable(pool: PoolView, placement: Placement) -> Condition:

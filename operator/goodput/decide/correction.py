@@ -12,10 +12,10 @@ from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.history import Attainment
 from goodput.decide.policy import Policy
 from goodput.domain.architecture import Architecture
-from goodput.domain.intent import GpuType, Objective
+from goodput.domain.change import fingerprint
+from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Placement
-from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, observed_speed
 from goodput.perfmodel.observed import observed_prefill
@@ -135,15 +135,20 @@ def acceptance(memory: LoopMemory, observation: Observation, policy: Policy) -> 
     )
 
 
-def for_placement(memory: LoopMemory, placement: Placement, speculation: Speculation | None) -> LoopMemory:
-    """`memory` for replicas of `placement`: what was learned of another GPU type or parallelism, or of other drafts,
-    says nothing of it."""
-    shape = f"{placement.gpu_type}/{placement.tensor_parallel}/{placement.pipeline_parallel}"
-    if speculation is not None and placement.speculative_tokens:
-        shape += f"/{speculation.method.value} {placement.speculative_tokens}"
+def for_placement(memory: LoopMemory, placement: Placement, intent: ModelIntent) -> LoopMemory:
+    """`memory` for replicas of `placement` that serve as `intent` asks.
+
+    What was learned of another GPU type, parallelism, checkpoint, precision or speculation says nothing of them.
+    Memory that was written before checkpoint and precision stood in it is taken over.
+    """
+    where = f"{placement.gpu_type}/{placement.tensor_parallel}/{placement.pipeline_parallel}"
+    drafts = ""
+    if intent.speculation is not None and placement.speculative_tokens:
+        drafts = f"/{intent.speculation.method.value} {placement.speculative_tokens}"
+    shape = f"{where}/{fingerprint(intent.quality)}{drafts}"
     if memory.shape == shape:
         return memory
-    if not memory.shape:
+    if memory.shape in ("", f"{where}{drafts}"):
         return replace(memory, shape=shape)
     return replace(
         memory,

@@ -12,8 +12,9 @@ from goodput.decide.change import Change, as_it_runs, begin, plan_of, with_room
 from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
+from goodput.decide.engine import prior_lengths
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import Placed, moving, place, prior_lengths
+from goodput.decide.placement import Placed, moving, place
 from goodput.decide.podcounts import Counted
 from goodput.decide.policy import Policy
 from goodput.decide.sizing import size
@@ -31,6 +32,7 @@ from goodput.domain.plan import ChangePlan, ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel.catalogue import architecture
+from goodput.perfmodel.requirements import provided_rps
 
 
 def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> LoopMemory:
@@ -114,14 +116,22 @@ def sum_up(looked: Sequence[Looked], fleet: Fleet) -> list[Seen]:
 def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     """The plan of one Model."""
     view, memory, policy = looked.view, looked.memory, fleet.policy
-    asked = placed = place(view.intent, view.pool, fleet.gpus, fleet.supply, policy, strangers=fleet.strangers)
+    asked = placed = place(
+        view.intent,
+        view.pool,
+        fleet.gpus,
+        fleet.supply,
+        policy,
+        free=fleet.shared.free,
+        strangers=fleet.strangers,
+    )
     change = begin(view, memory, policy, fleet.now)
     known = True
     if change.held:
         view, placed, known = _what_runs(view, asked, fleet)
     intent = view.intent
-    if placed.placement is not None:
-        memory = for_placement(memory, placed.placement, intent.speculation)
+    if placed.placement is not None and known:
+        memory = for_placement(memory, placed.placement, intent)
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)
@@ -232,7 +242,12 @@ def _conclude(work: Work) -> ModelPlan:
     inputs = outcome.inputs(work)
     detail = "; ".join(
         part
-        for part in (clamp_message if clamp is not Clamp.NONE else "", outcome.detail(work, surge), lacking)
+        for part in (
+            work.placed.message if action is Action.PLACE else "",
+            clamp_message if clamp is not Clamp.NONE else "",
+            outcome.detail(work, surge),
+            lacking,
+        )
         if part
     )
     decision = Decision(
@@ -376,7 +391,7 @@ def _first(intent: ModelIntent, capacity_rps: float, policy: Policy) -> replicas
     rate = intent.workload.requests_per_second
     if rate is None or intent.mode is not ScalingMode.AUTO:
         return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
-    expected = replicas.needed(rate * (1.0 + policy.headroom), capacity_rps)
+    expected = replicas.needed(provided_rps(rate, policy.headroom), capacity_rps)
     if expected <= intent.min_replicas:
         return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
     return replicas.Wanted(expected, Rule.EXPECTED)

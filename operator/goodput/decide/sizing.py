@@ -7,8 +7,9 @@ from math import sqrt
 from goodput.decide import history
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
 from goodput.decide.demand import Demand, estimate, intervals
+from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
-from goodput.decide.placement import moving, shape_of
+from goodput.decide.placement import moving
 from goodput.decide.policy import Policy
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode

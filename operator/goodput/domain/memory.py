@@ -64,8 +64,9 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
-    # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism",
-    # with "/method tokens" where they speculate.
+    # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism/
+    # fingerprint of checkpoint, precision and speculation", with "/method tokens" where they speculate. The fingerprint
+    # is missing in memory of older operators.
     shape: str = ""
     change: ChangeMark = NO_CHANGE  # of checkpoint, precision or speculation
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned

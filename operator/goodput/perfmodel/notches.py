@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.values import Value
-from goodput.perfmodel.options import Option, Requirements, cheapest
+from goodput.perfmodel.judging import Option
+from goodput.perfmodel.options import cheapest
+from goodput.perfmodel.requirements import Requirements
 
 _STEPS = (0.5, 2.0)
 _ATTAINMENTS = (0.90, 0.95, 0.99)

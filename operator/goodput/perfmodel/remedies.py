@@ -16,8 +16,10 @@ from goodput.domain.intent import GpuType
 from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Latency
-from goodput.perfmodel.options import Option, Requirements, Verdict, cheapest, judge, options
+from goodput.perfmodel.judging import Option, Verdict, judge
+from goodput.perfmodel.options import cheapest, options
 from goodput.perfmodel.precision import cannot_run, with_precision
+from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.roofline import step_times
 from goodput.perfmodel.verdicts import duration
 

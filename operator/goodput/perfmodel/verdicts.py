@@ -10,7 +10,7 @@ from goodput.perfmodel.capacity import Latency, Wall
 from goodput.perfmodel.lengths import Lengths
 
 if TYPE_CHECKING:
-    from goodput.perfmodel.options import Option
+    from goodput.perfmodel.judging import Option
 
 # What binds a replica at its capacity, as a reason.
 _BINDS = {
@@ -83,8 +83,8 @@ def lost(option: Option, winner: Option) -> str:
     fleet, best = option.fleet, winner.fleet
     if option.why or fleet is None or best is None:
         return option.why
-    if winner.available and not option.available:
-        return f"{fleet.gpus} GPUs are needed, fewer are free"
+    if (winner.starts, winner.available) > (option.starts, option.available):
+        return f"{fleet.gpus} GPUs are needed, fewer are free: {option.free}"
     if best.cost.per_hour is None:
         return f"{fleet.gpus} GPUs, against {best.gpus} of {winner.gpu.name}"
     if fleet.cost.per_hour is None:

@@ -1,0 +1,146 @@
+"""One replica as it is to run: its shape, and the settings of its engine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, sqrt
+
+from msgspec.structs import replace
+
+from goodput.decide.policy import Policy
+from goodput.domain.architecture import Architecture
+from goodput.domain.decision import Rejected
+from goodput.domain.intent import GpuType, ModelIntent, Objective, Precision, Workload
+from goodput.domain.plan import Placement
+from goodput.domain.speculation import Speculation
+from goodput.perfmodel import Lengths, Shape, engine_defaults
+from goodput.perfmodel.capacity import replica_pool
+from goodput.perfmodel.lengths import expected
+from goodput.perfmodel.speculating import choose
+from goodput.perfmodel.speculation import drafts_of
+
+
+def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
+    """Lengths of requests until metrics speak: what the author expects, else those of a public trace."""
+    return expected(workload, policy.prior_input_tokens, policy.prior_output_tokens)
+
+
+def shape_of(
+    intent: ModelIntent,
+    placement: Placement,
+    tokens: int,
+    *,
+    accepted: float | None = None,
+    coverage: float | None = None,
+) -> Shape:
+    """A replica of `placement` that drafts `tokens` at a time (0: none); `accepted` and `coverage` as counted."""
+    speculation = intent.speculation if tokens else None
+    drafts = None
+    if speculation is not None:
+        drafts = drafts_of(
+            speculation.method,
+            tokens,
+            speculation.acceptance,
+            # In steps of a twentieth, so that what is hardly different is worked out once.
+            accepted_per_draft=None if accepted is None else round(accepted * 20.0) / 20.0,
+            coverage=None if coverage is None else round(coverage * 20.0) / 20.0,
+        )
+    return Shape(
+        tensor_parallel=placement.tensor_parallel,
+        pipeline_parallel=placement.pipeline_parallel,
+        kv_dtype=kv_dtype(intent.precision),
+        speculation=speculation,
+        drafts=drafts,
+    )
+
+
+def kv_dtype(precision: Precision) -> str:
+    """Precision of the KV cache as the performance model names it."""
+    return precision.kv_cache or "auto"
+
+
+def _lengths_only(workload: Workload) -> Workload:
+    """What the settings of one replica depend on: not how many of them there will be."""
+    return replace(workload, requests_per_second=None) if workload.requests_per_second is not None else workload
+
+
+def replica_of(
+    intent: ModelIntent,
+    gpu: GpuType,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    *,
+    policy: Policy,
+    rejected: tuple[Rejected, ...] = (),
+) -> Placement:
+    """Settings of one replica of a Model whose architecture and objective are known.
+
+    Raises `ModelDoesNotFit`.
+    """
+    assert intent.architecture is not None
+    assert intent.objective is not None
+    return _replica(
+        intent.architecture,
+        gpu,
+        intent.objective,
+        policy,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        admission=intent.admission,
+        precision=intent.precision,
+        workload=_lengths_only(intent.workload),
+        speculation=intent.speculation,
+        rejected=rejected,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _replica(
+    arch: Architecture,
+    gpu: GpuType,
+    objective: Objective,
+    policy: Policy,
+    *,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    admission: bool,
+    precision: Precision,
+    workload: Workload,
+    speculation: Speculation | None,
+    rejected: tuple[Rejected, ...],
+) -> Placement:
+    """They depend on what is known at placement only, never on live metrics."""
+    shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, kv_dtype=kv_dtype(precision))
+    lengths = prior_lengths(workload, policy)
+    choice = choose(arch, gpu, shape, lengths, objective, speculation=speculation)
+    found = choice.capacity
+    pool = replica_pool(arch, gpu, choice.shape)
+    if choice.message:
+        rejected = (*rejected, Rejected("plain decoding" if choice.tokens else "speculation", choice.message))
+    sequences, batched_tokens = engine_defaults(gpu)
+    queued_requests = queued_tokens = None
+    if admission:
+        # In flight where the mean request just misses, three deviations of its own noise, and what may wait.
+        in_flight = found.overload_sequences + 3.0 * sqrt(max(1.0, found.overload_sequences))
+        wait_seconds = objective.ttft_seconds or objective.e2e_seconds or 10.0
+        waiting = wait_seconds * found.prefill_tokens_per_second / lengths.input_mean
+        queued_requests = max(8, ceil(in_flight + waiting))
+        queued_tokens = max(ceil(wait_seconds * found.prefill_tokens_per_second), pool.max_model_len)
+    return Placement(
+        gpu_type=gpu.name,
+        resource_name=gpu.resource_name,
+        node_selector=gpu.node_selector,
+        tolerations=gpu.tolerations,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched_tokens,
+        max_model_len=pool.max_model_len,
+        speculative_tokens=choice.tokens,
+        max_num_queued_requests=queued_requests,
+        max_num_queued_tokens=queued_tokens,
+        capacity_rps=found.rps,
+        price_per_hour=None if gpu.price_per_hour is None else gpu.price_per_hour * tensor_parallel * pipeline_parallel,
+        price_assumed=gpu.price_assumed,
+        rejected=rejected,
+    )
