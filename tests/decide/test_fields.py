@@ -77,7 +77,7 @@ def test_a_model_that_does_not_fit_names_what_to_change(tensor: int | None, fiel
         else architecture("meta-llama/Llama-3.1-70B-Instruct")
     )
     assert large is not None
-    told = _condition(_new(architecture=large, tensor_parallel=tensor), ConditionType.PLACED)
+    told = _condition(_new(architecture=large, tensor_parallel=tensor, pipeline_parallel=tensor), ConditionType.PLACED)
     assert told.reason is ConditionReason.DOES_NOT_FIT
     assert told.message.startswith(field)
 

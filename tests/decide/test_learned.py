@@ -2,10 +2,12 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import CHAT, START, one
+from tests.decide.builders import CHAT, START, intent, one
 from tests.decide.test_explained import serving
 from tests.decide.test_replicas import loaded, replicas, steady
 
+from goodput.decide.correction import for_placement
+from goodput.domain.change import fingerprint
 from goodput.domain.memory import LoopMemory
 from goodput.domain.samples import Samples
 
@@ -72,26 +74,43 @@ def learned(**changes: object) -> LoopMemory:
     return steady(0.2, 2, **{**known, **changes})
 
 
-@pytest.mark.parametrize("shape", ["h100-sxm/1/1", "l40s/2/1", "l40s/1/2"])
+SERVED = (("spec.model", "meta-llama/Llama-3.1-8B-Instruct"),)
+SHAPE = f"l40s/1/1/{fingerprint(intent().quality)}"
+
+
+@pytest.mark.parametrize("shape", ["h100-sxm/1/1", "l40s/2/1", "l40s/1/2", f"l40s/1/1/{fingerprint(SERVED)}"])
 def test_what_was_learned_of_another_shape_goes_back_to_priors(shape):
-    """Another GPU type or parallelism than what the memory speaks of: nothing of it holds, but the load does."""
+    """Another GPU type, parallelism or checkpoint than what the memory speaks of: only the load still holds."""
     memory = learned(shape=shape)
     plan = one(loaded(0.2, 2), memory)
     found = plan.memory
     assert (found.correction, found.trim, found.trimmed_at, found.startup_seconds) == (1.0, 1.0, 0.0, ())
     assert found.proven_rps < 1.0
-    assert found.shape == "l40s/1/1"
+    assert found.shape == SHAPE
     assert plan.figures.startup_seconds == 60.0
     assert found.samples == memory.samples
 
 
-@pytest.mark.parametrize("shape", ["l40s/1/1", ""])
+@pytest.mark.parametrize("shape", [SHAPE, "l40s/1/1", ""])
 def test_what_was_learned_of_the_same_shape_stays(shape):
-    """Also where the memory does not say of which."""
+    """Also where the memory does not say of which checkpoint, or of what at all."""
     found = one(loaded(0.2, 2), learned(shape=shape)).memory
     assert (found.correction, found.trim, found.startup_seconds) == (0.7, 0.8, (300.0,) * 5)
     assert found.proven_rps == 9.0
-    assert found.shape == "l40s/1/1"
+    assert found.shape == SHAPE
+
+
+@pytest.mark.parametrize(
+    "field", [("spec.precision.kvCache", "fp8"), ("spec.precision.weights", "fp8"), ("spec.speculative", "ngram")]
+)
+def test_another_precision_or_speculation_is_another_replica(field):
+    """Steps of fp8 say nothing of those of bf16, and those that verify drafts nothing of plain ones."""
+    placement = one(loaded(0.2, 2), learned()).pool.placement
+    before = for_placement(learned(), placement, intent(quality=SERVED))
+    assert before.correction == 0.7
+    assert for_placement(before, placement, intent(quality=SERVED)) is before
+    after = for_placement(before, placement, intent(quality=(*SERVED, field)))
+    assert (after.correction, after.trim, after.proven_rps) == (1.0, 1.0, 0.0)
 
 
 def test_an_edit_of_the_parallelism_takes_nothing_over_and_learns_nothing_from_the_old_pods():
@@ -103,7 +122,7 @@ def test_an_edit_of_the_parallelism_takes_nothing_over_and_learns_nothing_from_t
         model = serving(now, PODS)
         wider = replace(model, intent=replace(model.intent, tensor_parallel=2))
         plan = one(wider, plan.memory, now)
-    assert plan.memory.shape == "l40s/2/1"
+    assert plan.memory.shape == SHAPE.replace("l40s/1/1", "l40s/2/1")
     assert (plan.memory.correction, plan.memory.trim, plan.memory.proven_rps) == (1.0, 1.0, 0.0)
 
 

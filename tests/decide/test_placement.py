@@ -1,20 +1,28 @@
 """Placement: the cheapest type that fits and meets the SLO, and who is placed stays."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.decide.builders import CHAT, GPUS, intent, pod, pool
+from tests.decide.builders import CHAT, GPUS, START, gpu, intent, one, pod, pool, snapshot, view
 
-from goodput.decide import Policy
+from goodput.cli.plan import Question, plan_intent
+from goodput.decide import Policy, decide
+from goodput.decide.choosing import MOST_REJECTED
 from goodput.decide.placement import Placed, place
 from goodput.domain.conditions import ConditionReason
+from goodput.domain.identity import Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent, Precision, Workload
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.speculation import DraftMethod, Speculation
+from goodput.perfmodel import architecture
 from goodput.perfmodel.precision import with_precision
 
 TYPES = {gpu.name: gpu for gpu in GPUS}
 LLAMA_8B = intent().architecture
+LLAMA_70B = architecture("meta-llama/Llama-3.1-70B")
 assert LLAMA_8B is not None
+assert LLAMA_70B is not None
 
 
 def supply(**free: int) -> dict[str, GpuSupply]:
@@ -36,14 +44,12 @@ def test_the_cheapest_type_that_meets_the_slo_wins_and_the_others_say_why_not():
     assert found.placement is not None
     assert (found.placement.gpu_type, found.placement.gpus) == ("l40s", 1)
     reasons = {each.option: each.reason for each in found.placement.rejected}
-    assert "idle replica" in reasons["l4 TP1"]
-    assert "$/h" in reasons["h100-sxm TP1"]
+    assert reasons["l4 TP1"].startswith("TPOT is 64.4 ms even when idle, 1.3 x the 50 ms allowed")
+    assert reasons["h100-sxm TP1"].startswith("3.7 x the cost of l40s TP1; ")
 
 
 def test_the_smallest_parallelism_that_fits_is_taken():
     """70B in bf16 needs two 141 GB GPUs, or four of 80 GB for room; never eight where fewer do."""
-    from goodput.perfmodel import architecture
-
     found = placed(
         supply(h200_sxm=8),
         architecture=architecture("meta-llama/Llama-3.1-70B"),
@@ -80,7 +86,7 @@ def test_under_a_limit_of_cost_a_type_with_a_price_is_preferred():
         assert found.placement.gpu_type == want
     both = place(wanted, pool(exists=False), TYPES, supply(l40=8, h100_sxm=8), limited)
     assert both.placement is not None
-    assert "no price" in next(each.reason for each in both.placement.rejected if each.option == "l40 TP1")
+    assert "no price" in next(each.reason for each in both.placement.rejected if each.option == "l40")
 
 
 def test_who_is_placed_stays_though_something_cheaper_appears():
@@ -157,7 +163,7 @@ def test_slices_of_a_gpu_are_gpus_of_nvidia():
 def test_what_cannot_be_placed_names_the_reason(changes, there, reason):
     """No placement, a reason of the `Placed` condition and a sentence."""
     if reason is ConditionReason.DOES_NOT_FIT:
-        changes = {**changes, "tensor_parallel": 1}
+        changes = {**changes, "tensor_parallel": 1, "pipeline_parallel": 1}
     found = placed(supply(**there), **changes)
     assert found.placement is None
     assert found.reason is reason
@@ -232,7 +238,7 @@ def test_an_expected_load_is_what_the_cheapest_fleet_is_chosen_for():
     }
     assert many.placement.gpu_type == min(per_request, key=lambda name: per_request[name])
     lost = next(each for each in many.placement.rejected if each.option.startswith(("l40s", "h100")))
-    assert "replicas of" in lost.reason
+    assert "the cost of" in lost.reason
 
 
 def test_expected_lengths_size_a_replica():
@@ -283,3 +289,152 @@ def test_an_fp8_kv_cache_holds_twice_the_tokens():
     assert small is not None
     assert 20_000 < plain.max_model_len < 60_000
     assert small.max_model_len == pytest.approx(2 * plain.max_model_len, abs=32)
+
+
+def test_where_nothing_meets_the_slo_the_nearest_is_placed_and_it_is_said():
+    """No GPU gives a token of 70B in 2 ms: the fastest of those that hold it serves as well as it can."""
+    hopeless = {"architecture": LLAMA_70B, "objective": replace(CHAT, tpot_seconds=0.002)}
+    found = placed(supply(l40s=8, h100_sxm=8), **hopeless)
+    assert found.placement is not None
+    assert (found.placement.gpu_type, found.placement.gpus) == ("h100-sxm", 8)
+    assert found.message.startswith("no option meets the SLO, h100-sxm TP8 comes nearest: TPOT is ")
+    assert all("even when idle" in each.reason for each in found.placement.rejected if each.option == "l40s TP8")
+
+
+def test_what_is_said_of_a_first_placement_stands_in_the_decision_and_the_condition():
+    """Who looks at one of them learns that the SLO cannot be met."""
+    model = view(pool(exists=False), None, objective=replace(CHAT, tpot_seconds=0.002))
+    plan = one(model)
+    assert "no option meets the SLO, l40s TP8 comes nearest" in plan.decision.message
+    placed_condition = next(each for each in plan.conditions if each.type == "Placed")
+    assert placed_condition.message.startswith("8 x l40s a replica, ")
+    assert "no option meets the SLO" in placed_condition.message
+
+
+def test_a_fleet_for_all_of_the_load_goes_before_one_that_a_cap_cuts():
+    """Of one replica that is allowed, a larger one carries the load."""
+    there = supply(l40s=400, h100_sxm=400)
+    load = Workload(requests_per_second=10.0)
+    free = placed(there, workload=load, gpu_types=("l40s",)).placement
+    assert free is not None
+    assert free.tensor_parallel == 1
+    capped = placed(there, workload=load, max_replicas=1)
+    assert capped.placement is not None
+    assert capped.placement.gpu_type == "h100-sxm"
+    assert "spec.scaling.maxReplicas: " in next(e.reason for e in capped.placement.rejected if e.option == "l40s TP1")
+
+
+def test_caps_that_leave_no_fleet_for_the_load_are_named():
+    """The SLO holds for a part of the load; the rest is the cap's."""
+    found = placed(supply(l40s=400), workload=Workload(requests_per_second=60.0), max_cost_per_hour=4.0)
+    assert found.placement is not None
+    assert found.message.startswith("no fleet for the expected load is allowed: ")
+    assert "spec.scaling.maxCostPerHour allows " in found.message
+
+
+def test_room_for_the_whole_fleet_goes_before_room_for_its_first_replica():
+    """And room for one replica before none."""
+    load = Workload(requests_per_second=10.0)
+    few = placed(supply(l40s=1, h200_sxm=8), workload=load).placement
+    none = placed(
+        {**supply(l40s=2, h200_sxm=8), "h200-sxm": GpuSupply(type="h200-sxm", nodes=1, installed=8, used=8)},
+        workload=load,
+    ).placement
+    assert few is not None
+    assert none is not None
+    assert few.gpu_type == "h200-sxm"
+    assert none.gpu_type == "l40s"
+
+
+def test_models_of_one_tick_share_what_is_free():
+    """The first takes the last GPU of the cheapest type, the second goes elsewhere."""
+    views = [view(pool(exists=False), None, gpu_types=(), key=Key("default", name)) for name in "ab"]
+    stock = tuple(supply(l40s=1, h100_sxm=8).values())
+    plans = decide(replace(snapshot(*views), supply=stock), {}, Policy(), START).models
+    assert [plan.pool.placement.gpu_type for plan in plans if plan.pool] == ["l40s", "h100-sxm"]
+
+
+def test_stages_of_a_placement_are_kept():
+    """It was placed in two stages for lack of memory: nobody asked for them, and nobody takes them away."""
+    running = pool(pod("a"), gpu_type="t4", tensor_parallel=1, pipeline_parallel=2)
+    found = placed(supply(t4=8, l40s=8), on=running)
+    assert found.placement is not None
+    assert (found.placement.gpu_type, found.placement.pipeline_parallel) == ("t4", 2)
+    wished = placed(supply(t4=8, l40s=8), on=running, pipeline_parallel=1)
+    assert wished.placement is not None
+    assert wished.placement.pipeline_parallel == 1
+
+
+def test_no_more_is_told_of_what_was_rejected_than_a_status_holds():
+    """The best of every type, and how many more there were."""
+    every = supply(**{each.name: 8 for each in GPUS if not each.slice_of})
+    found = placed(every)
+    assert found.placement is not None
+    told = [each.option for each in found.placement.rejected if " TP" in each.option]
+    assert len(told) == MOST_REJECTED
+    assert found.placement.rejected[-1].option.endswith(" others")
+    assert placed(dict(reversed(every.items()))).placement == found.placement
+
+
+def test_requests_that_no_kv_cache_holds_are_told_apart_from_weights():
+    """The weights fit, the requests that its author expects do not."""
+    long = {"workload": Workload(input_tokens=60_000.0), "tensor_parallel": 1, "pipeline_parallel": 1}
+    found = placed(supply(l4=8), **long)
+    assert (found.placement, found.reason) == (None, ConditionReason.DOES_NOT_FIT)
+    assert found.message.startswith("spec.workload: the longest request that its KV cache holds has ")
+
+
+_TYPES = ("l4", "t4", "l40s", "a100-40g-sxm", "h100-sxm", "l40")
+_ASKED = st.fixed_dictionaries(
+    {
+        "architecture": st.sampled_from([LLAMA_8B, LLAMA_70B, with_precision(LLAMA_8B, "fp8")]),
+        "objective": st.builds(
+            replace,
+            st.just(CHAT),
+            ttft_seconds=st.sampled_from([None, 0.3, 2.0]),
+            tpot_seconds=st.sampled_from([0.02, 0.05, 0.2]),
+        ),
+        "gpu_types": st.sampled_from([(), ("l40s", "l4"), ("t4", "h100-sxm")]),
+        "tensor_parallel": st.sampled_from([None, None, 2]),
+        "precision": st.sampled_from([Precision(), Precision(kv_cache="fp8")]),
+        "speculation": st.sampled_from([None, None, Speculation(method=DraftMethod.NGRAM)]),
+        "min_replicas": st.sampled_from([1, 3]),
+        "max_replicas": st.sampled_from([None, 4]),
+        "max_cost_per_hour": st.sampled_from([None, 12.0]),
+        "workload": st.builds(
+            Workload,
+            requests_per_second=st.sampled_from([None, 0.5, 12.0]),
+            input_tokens=st.sampled_from([None, 4000.0]),
+        ),
+    }
+)
+
+
+@given(_ASKED, st.dictionaries(st.sampled_from(_TYPES), st.integers(0, 64), min_size=1))
+@settings(max_examples=25)
+def test_what_is_placed_is_what_plan_shows(asked, free):
+    """GPU type, parallelism, engine limits, drafts and first replicas: the plan and the operator are one judge."""
+    there = tuple(GpuSupply(type=name, nodes=8, installed=64, used=64 - number) for name, number in free.items())
+    model = view(pool(exists=False), None, **asked)
+    types = [replace(gpu(name), builtin=False) for name in free]
+    shown = plan_intent(model.intent, types, Question(), free)
+    first = next((option for option in shown.options if option.runs), None)
+    plan = decide(replace(snapshot(model), supply=there), {}, Policy(), START).models[0]
+    if first is None:
+        assert plan.pool is None
+        return
+    assert plan.pool is not None
+    got = plan.pool.placement
+    assert (got.gpu_type, got.tensor_parallel, got.pipeline_parallel) == (
+        first.gpu.name,
+        first.shape.tensor_parallel,
+        first.shape.pipeline_parallel,
+    )
+    assert got.speculative_tokens == (first.shape.drafts.tokens if first.shape.drafts else 0)
+    assert got.max_num_seqs == (first.shape.max_num_seqs or got.max_num_seqs)
+    assert first.pool is not None
+    assert got.max_model_len == first.pool.max_model_len
+    if first.capacity is not None:
+        assert got.capacity_rps == first.capacity.rps
+    if first.meets and first.available and first.fleet is not None:
+        assert plan.pool.replicas == first.fleet.replicas

@@ -16,8 +16,10 @@ from goodput.domain.speculation import Speculation
 from goodput.perfmodel import Lengths, Shape, engine_defaults
 from goodput.perfmodel.capacity import replica_pool
 from goodput.perfmodel.lengths import expected
+from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.speculation import drafts_of
+from goodput.perfmodel.tuning import tuned
 
 
 def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
@@ -48,15 +50,12 @@ def shape_of(
     return Shape(
         tensor_parallel=placement.tensor_parallel,
         pipeline_parallel=placement.pipeline_parallel,
-        kv_dtype=kv_dtype(intent.precision),
+        max_num_seqs=placement.max_num_seqs,
+        max_num_batched_tokens=placement.max_num_batched_tokens,
+        kv_dtype=intent.precision.kv_cache or "auto",
         speculation=speculation,
         drafts=drafts,
     )
-
-
-def kv_dtype(precision: Precision) -> str:
-    """Precision of the KV cache as the performance model names it."""
-    return precision.kv_cache or "auto"
 
 
 def _lengths_only(workload: Workload) -> Workload:
@@ -110,9 +109,11 @@ def _replica(
     rejected: tuple[Rejected, ...],
 ) -> Placement:
     """They depend on what is known at placement only, never on live metrics."""
-    shape = Shape(tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, kv_dtype=kv_dtype(precision))
     lengths = prior_lengths(workload, policy)
-    choice = choose(arch, gpu, shape, lengths, objective, speculation=speculation)
+    wanted = Requirements(arch=arch, objective=objective, lengths=lengths, precision=precision, speculation=speculation)
+    limits = tuned(wanted, gpu, wanted.plain(tensor_parallel, pipeline_parallel)).shape
+    plain = replace(limits, speculation=None, drafts=None)
+    choice = choose(arch, gpu, plain, lengths, objective, speculation=speculation)
     found = choice.capacity
     pool = replica_pool(arch, gpu, choice.shape)
     if choice.message:
@@ -133,8 +134,8 @@ def _replica(
         tolerations=gpu.tolerations,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=batched_tokens,
+        max_num_seqs=plain.max_num_seqs or sequences,
+        max_num_batched_tokens=plain.max_num_batched_tokens or batched_tokens,
         max_model_len=pool.max_model_len,
         speculative_tokens=choice.tokens,
         max_num_queued_requests=queued_requests,

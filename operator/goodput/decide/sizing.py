@@ -32,7 +32,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     # What runs was rendered when something else may have been believed of speculation.
     runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
     accepted, coverage = acceptance(memory, seen, policy)
-    shape = shape_of(view.intent, placement, runs.speculative_tokens, accepted=accepted, coverage=coverage)
+    shape = shape_of(view.intent, runs, runs.speculative_tokens, accepted=accepted, coverage=coverage)
     correction, prefill = memory.correction, memory.prefill_correction
     if not reading.blind:
         if reading.demand_at:

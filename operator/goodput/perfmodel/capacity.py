@@ -239,6 +239,8 @@ def replica_pool(arch: Architecture, gpu: GpuType, shape: Shape) -> KvPool:
         shape.tensor_parallel,
         shape.pipeline_parallel,
         kv_dtype=shape.kv_dtype,
+        max_num_seqs=shape.max_num_seqs,
+        max_num_batched_tokens=shape.max_num_batched_tokens,
         extra_weight_bytes=added,
         speculative_tokens=0 if shape.drafts is None else shape.drafts.tokens,
     )
