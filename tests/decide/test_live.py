@@ -15,6 +15,7 @@ from tests.decide.test_replicas import steady
 from goodput.decide import Policy
 from goodput.decide.correction import Observation, acceptance, for_placement, prefill_speed
 from goodput.decide.placement import place
+from goodput.domain.change import fingerprint
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import GpuSupply, ModelView, PoolView
 from goodput.domain.plan import Placement
@@ -193,9 +194,11 @@ def _placement(tokens: int) -> Placement:
 
 def test_other_drafts_are_learned_of_anew():
     """Three tokens at a time are accepted otherwise than four; without drafts nothing of them is believed."""
-    four = for_placement(LoopMemory(accepted_per_draft=2.0, draft_coverage=0.5), _placement(4), LOOKUP)
-    assert (four.shape, four.accepted_per_draft) == ("l40s/1/1/ngram 4", 2.0)
-    three = for_placement(four, _placement(3), replace(LOOKUP, tokens=3))
-    assert (three.shape, three.accepted_per_draft, three.draft_coverage) == ("l40s/1/1/ngram 3", None, None)
-    none = for_placement(four, replace(_placement(4), speculative_tokens=0), None)
-    assert (none.shape, none.accepted_per_draft) == ("l40s/1/1", None)
+    asked = intent(speculation=LOOKUP)
+    mark = f"l40s/1/1/{fingerprint(asked.quality)}"
+    four = for_placement(LoopMemory(accepted_per_draft=2.0, draft_coverage=0.5), _placement(4), asked)
+    assert (four.shape, four.accepted_per_draft) == (f"{mark}/ngram 4", 2.0)
+    three = for_placement(four, _placement(3), intent(speculation=replace(LOOKUP, tokens=3)))
+    assert (three.shape, three.accepted_per_draft, three.draft_coverage) == (f"{mark}/ngram 3", None, None)
+    none = for_placement(four, replace(_placement(4), speculative_tokens=0), intent())
+    assert (none.shape, none.accepted_per_draft) == (mark, None)
