@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from goodput.domain.intent import Objective
 from goodput.perfmodel import Lengths, architecture, built_in_gpu_types
 from goodput.perfmodel.gpus import gpu_type, whole_cards
-from goodput.perfmodel.options import Requirements, allowed, options
+from goodput.perfmodel.options import allowed, options
 from goodput.perfmodel.remedies import Diagnosis, Missed, diagnose
+from goodput.perfmodel.requirements import Requirements
 
 CARDS = whole_cards(allowed(built_in_gpu_types(), ())[0])
 LLAMA_8B = architecture("meta-llama/Llama-3.1-8B-Instruct")

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
-from goodput.perfmodel.judging import Fleet, Option
+from goodput.perfmodel.fleet import Fleet
+from goodput.perfmodel.judging import Option
 from goodput.perfmodel.memory import engine_defaults
 from goodput.perfmodel.notches import Notch, notches
 from goodput.perfmodel.options import cheapest, options

@@ -13,7 +13,7 @@ from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Precision
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Latency, Shape, latency, replica_pool
-from goodput.perfmodel.cost import Cost, cost
+from goodput.perfmodel.fleet import Fleet, fleet_of
 from goodput.perfmodel.memory import KvPool
 from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.requirements import Requirements
@@ -37,16 +37,6 @@ class Verdict(StrEnum):
 
 
 _RUNS = frozenset({Verdict.MEETS, Verdict.CAPPED, Verdict.MISSES})
-
-
-class Fleet(Value, frozen=True, kw_only=True):
-    """Replicas of one option that carry the expected demand. Costs are in the currency of the GPU prices."""
-
-    replicas: int
-    gpus: int
-    rps: float  # demand that costs are shared among: the expected one, or what the fleet carries if that is less
-    cost: Cost
-    at_load: Latency  # of one replica
 
 
 class Option(Value, frozen=True, kw_only=True):
@@ -236,25 +226,7 @@ def _sized(wanted: Requirements, gpu: GpuType, found: Choice, pool: KvPool) -> O
         idle=found.capacity.idle,
         capacity=found.capacity,
         # Caps beat the SLO, and the minimum beats the caps.
-        fleet=_fleet(wanted, gpu, found, int(max(1, wanted.min_replicas, min(needed, most)))),
+        fleet=fleet_of(wanted, gpu, found, int(max(1, wanted.min_replicas, min(needed, most)))),
         shortfall=0.0 if fits else 1.0 - most / needed,
         note=found.message,
-    )
-
-
-def _fleet(wanted: Requirements, gpu: GpuType, found: Choice, replicas: int) -> Fleet:
-    gpus = replicas * found.shape.tensor_parallel * found.shape.pipeline_parallel
-    most = replicas * found.capacity.rps
-    rps = min(wanted.rps, most) if wanted.rps else most
-    return Fleet(
-        replicas=replicas,
-        gpus=gpus,
-        rps=rps,
-        cost=cost(
-            gpu,
-            gpus=gpus,
-            requests_per_second=rps,
-            output_tokens_per_second=rps * wanted.lengths.output_mean,
-        ),
-        at_load=latency(wanted.arch, gpu, found.shape, wanted.lengths, wanted.objective, rps=rps / replicas),
     )
