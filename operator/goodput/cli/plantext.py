@@ -51,6 +51,8 @@ _TALLIES = {
     Verdict.UNSUPPORTED: "do not run the precision",
     Verdict.INVALID: "impossible",
 }
+# Shares of the cost that are no difference.
+_NOTHING = 0.005
 RUNNERS_UP = 3
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -247,20 +249,29 @@ def _runners_up(plan: Planned) -> Iterator[str]:
 
 
 def _notches(plan: Planned) -> Iterator[str]:
-    lines = [line for notch in plan.notches if (line := notch_text(notch))]
-    if lines:
+    if plan.notches:
         yield "What each notch of the SLO costs:"
-    for line in lines:
-        yield f"  {line}"
+    same = []
+    for notch in plan.notches:
+        if notch.saving is not None and abs(notch.saving) < _NOTHING:
+            same.append(_change(notch))
+        else:
+            yield f"  {notch_text(notch)}"
+    if same:
+        yield f"  Nothing changes with {', '.join(same)}"
+
+
+def _change(notch: Notch) -> str:
+    before, after = (
+        percent(value, MOST_DECIMALS) if notch.bound == "attainment" else duration(value)
+        for value in (notch.before, notch.after)
+    )
+    return f"{notch.bound} {before} -> {after}"
 
 
 def notch_text(notch: Notch) -> str:
     """Such as `TPOT 50 -> 100 ms saves 34 % (1 x l40s TP1, 1.86 $/h)`."""
-    shares = notch.bound == "attainment"
-    before, after = (
-        percent(value, MOST_DECIMALS) if shares else duration(value) for value in (notch.before, notch.after)
-    )
-    change = f"{notch.bound} {before} -> {after}"
+    change = _change(notch)
     if notch.option is None or notch.option.fleet is None:
         return f"{change} cannot be met by any of these types"
     fleet = notch.option.fleet
@@ -268,7 +279,7 @@ def notch_text(notch: Notch) -> str:
     if notch.saving is None:
         return f"{change}: {what}"
     priced = f"{what}, {money(fleet.cost.per_hour)} $/h"
-    if abs(notch.saving) < 0.005:
+    if abs(notch.saving) < _NOTHING:
         return f"{change} changes nothing"
     if notch.saving > 0:
         return f"{change} saves {100.0 * notch.saving:.0f} % ({priced})"
@@ -303,7 +314,7 @@ def _reading(plan: Planned) -> Iterator[str]:
     if not remark or plan.winner is None:
         return
     looser = next((n for n in plan.notches if n.bound == "TPOT" and n.after > n.before), None)
-    saves = f": {notch_text(looser)}" if looser is not None and (looser.saving or 0.0) >= 0.005 else ""
+    saves = f": {notch_text(looser)}" if looser is not None and (looser.saving or 0.0) >= _NOTHING else ""
     yield f"{_sentence(remark)}{saves}."
 
 

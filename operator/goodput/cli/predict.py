@@ -23,6 +23,7 @@ _FLAGS = {
     "osl": "--output-tokens",
     "batch_size": "--batch",
 }
+_WORTH_TELLING_SECONDS = 1e-4
 _COUNT = click.IntRange(1, 1_000_000)
 
 
@@ -170,14 +171,16 @@ def _typed(text: str, name: str) -> Any:
 
 
 def _told(answer: dict[str, str]) -> list[str]:
+    from goodput.perfmodel.verdicts import duration
+
     gpus = answer["tp_size"] if answer["pp_size"] == "1" else f"{answer['tp_size']} x {answer['pp_size']}"
-    queue = float(answer["ttft_queue_ms"])
-    burst = f" ({answer['ttft_queue_ms']} ms of it only because all begin at once)" if queue >= 0.1 else ""
+    ttft, queue, tpot = (float(answer[name]) / 1e3 for name in ("ttft_ms", "ttft_queue_ms", "tpot_ms"))
+    burst = f" ({duration(queue)} of it only because all begin at once)" if queue >= _WORTH_TELLING_SECONDS else ""
     requests = "1 request" if answer["batch_size"] == "1" else f"{answer['batch_size']} requests"
     return [
         f"{answer['model_path']} on {gpus} x {answer['system']}, {requests} in flight of "
         f"{answer['isl']} tokens in and {answer['osl']} out:",
-        f"  TTFT           {answer['ttft_ms']} ms{burst}",
-        f"  TPOT           {answer['tpot_ms']} ms",
+        f"  TTFT           {duration(ttft)}{burst}",
+        f"  TPOT           {duration(tpot)}",
         f"  Output tokens  {answer['tokens_per_second_per_gpu']} a second and GPU",
     ]

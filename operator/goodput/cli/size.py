@@ -253,7 +253,7 @@ def _row(place: Place) -> list[Any]:
 
     memory = gib(place.gpu.memory_bytes)
     if place.pool is None:
-        return [place.gpu.name, memory, None, None, None, None, None, "does not fit", None, place.why]
+        return [place.gpu.name, memory, *[None] * 7, f"does not fit: {place.why}"]
     pool = place.pool
     return [
         place.gpu.name,
