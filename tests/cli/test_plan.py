@@ -74,6 +74,16 @@ def test_power_follows_use() -> None:
     assert fleet["kWhPerMillionOutputTokens"] == pytest.approx(fleet["watts"] / 3.6e6 * 1e6 / (20 * 211), rel=0.01)
 
 
+def test_bounds_of_the_model_beat_the_slo_and_are_named() -> None:
+    """What they stand in the way of is told, with its price."""
+    stdin = manifests(gpuTypes=["l40s"], scaling={"maxReplicas": 2})
+    text = plan("-f", "-", "--rate", "100", stdin=stdin).output
+    assert "replicas are needed, spec.scaling.maxReplicas allows 2" in text
+    assert "Without the bounds of spec.scaling the cheapest fleet is " in text
+    assert planned("--rate", "100", stdin=stdin)["chosen"] is None
+    assert planned("--rate", "1", stdin=stdin)["chosen"] is not None
+
+
 def test_slices_are_looked_at_on_request() -> None:
     """They need cards that are cut so."""
     assert "MIG profiles" in " ".join(planned("--rate", "1")["leftOut"])

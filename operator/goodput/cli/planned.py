@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
 from goodput.perfmodel.fleet import Fleet
-from goodput.perfmodel.judging import Option
+from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.memory import engine_defaults
 from goodput.perfmodel.notches import Notch, notches
 from goodput.perfmodel.options import cheapest, options
@@ -29,6 +29,7 @@ class Planned:
     options: tuple[Option, ...]
     notches: tuple[Notch, ...]
     plain: Option | None  # the cheapest without speculation, where it was asked for
+    unbounded: Option | None  # the cheapest without the Model's caps, where these stand in the way
     diagnosis: Diagnosis | None  # why nothing meets the SLO, and what helps
     gpu_types: tuple[GpuType, ...]  # that were looked at
     left_out: Mapping[str, tuple[str, ...]]  # why -> types that were not
@@ -66,12 +67,19 @@ def planned(
         options=found,
         notches=notches(wanted, types, best) if best is not None else (),
         plain=None if wanted.speculation is None else cheapest(replace(wanted, speculation=None), types),
+        unbounded=_unbounded(wanted, found, types),
         diagnosis=diagnose(wanted, found[0], every or types) if found and best is None else None,
         gpu_types=tuple(types),
         left_out=left_out,
         reasoning_tokens=reasoning_tokens,
         lengths_assumed=lengths_assumed,
     )
+
+
+def _unbounded(wanted: Requirements, found: Sequence[Option], types: Sequence[GpuType]) -> Option | None:
+    if not found or found[0].verdict is not Verdict.CAPPED:
+        return None
+    return cheapest(replace(wanted, max_replicas=None, max_cost_per_hour=None), types)
 
 
 def together(online: Planned, batch: Planned) -> float | None:

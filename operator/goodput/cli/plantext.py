@@ -174,6 +174,11 @@ def _nothing(plan: Planned) -> Iterator[str]:
         return
     best = plan.options[0]
     yield f"No option meets the SLO. The nearest is {best.label}: {best.why}."
+    if plan.unbounded is not None and plan.unbounded.fleet is not None:
+        fleet = plan.unbounded.fleet
+        cost = "" if fleet.cost.per_hour is None else f" at {money(fleet.cost.per_hour)} $/h"
+        what = f"{fleet.replicas} x {plan.unbounded.label}{cost}"
+        yield f"  Without the bounds of spec.scaling the cheapest fleet is {what}."
     if plan.diagnosis is None:
         return
     yield from (f"  {cause}" for cause in plan.diagnosis.causes)
