@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from goodput.perfmodel.speculation import expected_tokens
 from goodput.simulator.engine import Engine
 from goodput.simulator.plant import StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, RequestError
@@ -275,8 +276,9 @@ REQUESTS = st.lists(
     caching=st.booleans(),
     threshold=st.sampled_from([0, 24]),
     reserve=st.booleans(),
+    drafted=st.sampled_from([0, 0, 1, 4]),
 )
-def test_invariants_hold_for_any_load(*, requests, blocks, budget, seqs, caching, threshold, reserve):
+def test_invariants_hold_for_any_load(*, requests, blocks, budget, seqs, caching, threshold, reserve, drafted):
     """Pool, budget and batch are never exceeded, every token is made once, first come is first admitted, all end."""
     tested = engine(
         kv_blocks=blocks,
@@ -287,6 +289,9 @@ def test_invariants_hold_for_any_load(*, requests, blocks, budget, seqs, caching
         long_prefill_token_threshold=threshold,
         scheduler_reserve_full_isl=reserve,
         kv_metrics_sample=0.5,
+        speculative_tokens=drafted,
+        draft_acceptance=0.7,
+        draft_coverage=0.8,
     )
     arrivals = sorted(enumerate(requests), key=lambda item: item[1][2])
     sequences, given_up, admitted, tokens = {}, set(), [], {}
@@ -311,8 +316,13 @@ def test_invariants_hold_for_any_load(*, requests, blocks, budget, seqs, caching
         assert tested.running <= seqs
         assert 0 <= tested.pool.used_blocks <= blocks - 1
         assert result.duration_seconds >= 1.0
+        made = 0
         for sequence in result.emitted:
-            tokens[sequence.owner] = tokens.get(sequence.owner, 0) + 1
+            new = sequence.generated - tokens.get(sequence.owner, 0)
+            assert 1 <= new <= 1 + drafted
+            tokens[sequence.owner] = sequence.generated
+            made += new
+        assert result.generated_tokens == made
         held = {block for sequence in sequences.values() for block in sequence.blocks}
         assert len(held) == tested.pool.used_blocks
         for index, sequence in sequences.items():
@@ -332,6 +342,45 @@ def test_invariants_hold_for_any_load(*, requests, blocks, budget, seqs, caching
         assert made == sequence.generated
         assert made == whole or (requests[index][4] and made < whole)
     assert (tested.running, tested.waiting, tested.pool.used_blocks, tested.prefill_backlog_tokens) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "coverage", "tokens_per_step"), [(1.0, 1.0, 5.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0)]
+)
+def test_a_draft_adds_what_is_accepted_of_it(acceptance, coverage, tokens_per_step):
+    """All of four tokens or none, and one of the model's own; output ends where it does without drafts."""
+    tested = engine(speculative_tokens=4, draft_acceptance=acceptance, draft_coverage=coverage)
+    sequence = tested.submit(EngineRequest("a", 10, 101), 0.0)
+    steps = run(tested)[1:]
+
+    assert sequence.generated == 101
+    assert len(steps) == 100 / tokens_per_step
+    assert sum(step.generated_tokens for step in steps) == 100
+    assert all(step.tokens == (5 if coverage else 1) for step in steps)
+    assert [step.accepted for step in steps[:2]] == ([[4 if acceptance else 0]] * 2 if coverage else [[]] * 2)
+
+
+def test_acceptance_is_drawn_so_that_its_means_are_as_configured():
+    """Of drafts of four tokens at 0.7: (1 - 0.7^5) / 0.3 tokens a step; four steps of five have one."""
+    tested = engine(kv_blocks=2000, max_model_len=8192, speculative_tokens=4, draft_acceptance=0.7, draft_coverage=0.8)
+    for index in range(4):
+        tested.submit(EngineRequest(str(index), 10, 4000), 0.0)
+    drafts = [taken for step in run(tested) for taken in step.accepted]
+    emitted = 4 * 4000 / (1 + 0.8 * (expected_tokens(0.7, 4) - 1))
+
+    assert len(drafts) == pytest.approx(0.8 * emitted, rel=0.05)
+    assert 1 + sum(drafts) / len(drafts) == pytest.approx(expected_tokens(0.7, 4), rel=0.03)
+
+
+def test_drafts_take_of_the_budget_what_younger_sequences_then_lack():
+    """Of twelve sequences six have drafts, two more one token each, and 32 tokens are gone: as in vLLM."""
+    tested = engine(max_num_batched_tokens=32, max_num_seqs=12, speculative_tokens=4, draft_acceptance=1.0)
+    for index in range(12):
+        tested.submit(EngineRequest(str(index), 2, 50), 0.0)
+    first, second = run(tested)[:2]
+
+    assert first.prefill_tokens == 24
+    assert (second.decode_seqs, len(second.accepted), second.tokens) == (8, 6, 32)
 
 
 def test_the_same_requests_give_the_same_steps():

@@ -67,6 +67,7 @@ def build(plant: Plant, settings: options.Options, config: EngineConfig, clock: 
         cache_config=startup.cache_config(plant, settings, config),
         kv_metrics=settings.kv_metrics_sample > 0,
         lora=settings.enable_lora,
+        speculative_tokens=settings.speculative_tokens,
     )
     per_token = startup.kv_bytes_per_token(plant, settings.kv_cache_dtype)
     times = StepTimeModel.of(replace(plant, kv_bytes_per_token=per_token))

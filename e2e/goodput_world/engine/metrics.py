@@ -28,11 +28,15 @@ class EngineMetrics:
         cache_config: Mapping[str, str],
         kv_metrics: bool,
         lora: bool,
+        speculative_tokens: int = 0,
     ) -> None:
         self._registry = registry
         self._labels = {"model_name": model_name, "engine": "0"}
         self._kv_metrics = kv_metrics
         self._create_gauges_and_counters(model_name)
+        self._drafts: Value | None = None
+        if speculative_tokens:
+            self._create_draft_counters(speculative_tokens)
         self._create_histograms({**DEFAULT_EDGES, "request_tokens": token_edges(max_model_len), **edges})
         if lora:
             registry.value(
@@ -89,6 +93,26 @@ class EngineMetrics:
             )
             for reason in REJECTIONS
         }
+
+    def _create_draft_counters(self, tokens: int) -> None:
+        self._drafts = self._counter("spec_decode_num_drafts", "Number of spec decoding drafts.")
+        self._draft_tokens = self._counter("spec_decode_num_draft_tokens", "Number of draft tokens.")
+        self._accepted = self._counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.")
+        self._accepted_at = [
+            self._counter(
+                "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position.", position=str(position)
+            )
+            for position in range(tokens)
+        ]
+
+    def _count_drafts(self, result: StepResult) -> None:
+        assert self._drafts is not None
+        self._drafts.add(len(result.accepted))
+        self._draft_tokens.add(result.drafted_tokens)
+        self._accepted.add(sum(result.accepted))
+        for taken in result.accepted:
+            for counter in self._accepted_at[:taken]:
+                counter.add(1)
 
     def _create_histograms(self, bounds: Mapping[str, Sequence[float]]) -> None:
         def histogram(name: str, family: str, text: str) -> Histogram:
@@ -149,8 +173,10 @@ class EngineMetrics:
 
     def step(self, result: StepResult, prompt_tokens: int) -> None:
         """A step ended; `prompt_tokens` are those of the requests that got their first token in it."""
-        self._generation.add(len(result.emitted))
-        self._iteration.observe(prompt_tokens + len(result.emitted))
+        self._generation.add(result.generated_tokens)
+        if self._drafts is not None:
+            self._count_drafts(result)
+        self._iteration.observe(prompt_tokens + result.generated_tokens)
         if self._kv_metrics:
             for eviction in result.evictions:
                 self._block_life.observe(eviction.lifetime_seconds)

@@ -31,6 +31,18 @@ KV_TRANSFER_KEYS = frozenset(
         "kv_load_failure_policy",
     }
 )
+SPECULATIVE_KEYS = frozenset(
+    {
+        "method",
+        "model",
+        "num_speculative_tokens",
+        "prompt_lookup_max",
+        "prompt_lookup_min",
+        "draft_tensor_parallel_size",
+        "num_speculative_tokens_per_batch_size",
+    }
+)
+SPECULATIVE_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "ngram")
 _GIB = 2**30
 
 
@@ -74,6 +86,7 @@ class Options:
     shutdown_timeout_seconds: int
     api_keys: tuple[str, ...]
     enable_lora: bool
+    speculative_tokens: int
     histogram_edges: dict[str, tuple[float, ...]]
     hf_token: str | None
 
@@ -114,6 +127,29 @@ def _check_kv_transfer(value: Any) -> None:
         raise ConfigError(f"kv_connector {value['kv_connector']!r} is not simulated by this engine")
     if value.get("kv_load_failure_policy", "fail") not in ("fail", "recompute"):
         raise UsageError("argument --kv-transfer-config: kv_load_failure_policy must be 'fail' or 'recompute'")
+
+
+def _speculative_tokens(value: Any) -> int:
+    """Tokens drafted at a time; 0: no speculation. Only lookups: drafting with weights takes time of its own."""
+    if value is None:
+        return 0
+    if not isinstance(value, dict):
+        raise UsageError("argument --speculative-config: must be a JSON object")
+    unknown = sorted(value.keys() - SPECULATIVE_KEYS)
+    if unknown:
+        raise ConfigError(f"speculative_config: unexpected keyword argument {unknown[0]!r}")
+    method = value.get("method")
+    if method not in SPECULATIVE_METHODS:
+        raise ConfigError(f"speculative_config.method: Input should be one of {', '.join(SPECULATIVE_METHODS)}")
+    if method != "ngram":
+        raise ConfigError(f"speculative_config.method {method!r} is not simulated by this engine")
+    tokens = value.get("num_speculative_tokens")
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise ConfigError(f"speculative_config: num_speculative_tokens must be at least 1, got {tokens!r}")
+    low, high = (value.get(f"prompt_lookup_{end}", 5) for end in ("min", "max"))
+    if not isinstance(low, int) or not isinstance(high, int) or not 1 <= low <= high:
+        raise ConfigError(f"speculative_config: prompt_lookup_min {low!r} must be within 1..prompt_lookup_max {high!r}")
+    return tokens
 
 
 def _at_least(name: str, value: float | None, lowest: float) -> None:
@@ -157,9 +193,8 @@ def resolve(flags: argparse.Namespace, gpu_memory_bytes: float | None) -> Option
     for name, default in (("pipeline_parallel_size", 1), ("data_parallel_size", 1)):
         if (getattr(flags, name) or default) != 1:
             raise ConfigError(f"{name} beyond 1 is not simulated by this engine")
-    for name in ("speculative_config", "kv_offloading_size"):
-        if getattr(flags, name) is not None:
-            raise ConfigError(f"{name} is not simulated by this engine")
+    if flags.kv_offloading_size is not None:
+        raise ConfigError("kv_offloading_size is not simulated by this engine")
     if flags.kv_transfer_config is not None:
         _check_kv_transfer(flags.kv_transfer_config)
     if flags.max_model_len is not None and flags.max_model_len != -1:
@@ -203,6 +238,7 @@ def resolve(flags: argparse.Namespace, gpu_memory_bytes: float | None) -> Option
         shutdown_timeout_seconds=flags.shutdown_timeout or 0,
         api_keys=tuple(flags.api_key or ()),
         enable_lora=bool(flags.enable_lora),
+        speculative_tokens=_speculative_tokens(flags.speculative_config),
         histogram_edges=_check_buckets(flags.custom_histogram_buckets)
         if flags.custom_histogram_buckets is not None
         else {},

@@ -299,7 +299,7 @@ class Server:
             metrics.first_token(sequence, now - sequence.arrived_at)
         metrics.step(result, prompt_tokens)
         self.prompt_tokens_total += prompt_tokens
-        self.generation_tokens_total += len(result.emitted)
+        self.generation_tokens_total += result.generated_tokens
         if self._mfu:
             self._count_work(result)
         ends_at = result.ends_at
@@ -319,9 +319,10 @@ class Server:
             if sequence.preemptions != job.preemptions:
                 metrics.preempted(sequence.preemptions - job.preemptions)
                 job.preemptions = sequence.preemptions
-            if job.answer.sent + 1 < sequence.target:
+            last = sequence.generated >= sequence.target
+            for _ in range(sequence.generated - job.answer.sent - (1 if last else 0)):
                 job.answer.token(None)
-            else:
+            if last and not job.answer.closed:
                 self._finish(sequence, job, now)
         if times:
             metrics.inter_token(gap, times)

@@ -177,6 +177,9 @@ def engine_config(plant: Plant, options: Options) -> EngineConfig:
             max_num_queued_reqs=options.max_num_queued_reqs,
             max_num_queued_tokens=options.max_num_queued_tokens,
             kv_metrics_sample=options.kv_metrics_sample,
+            speculative_tokens=options.speculative_tokens,
+            draft_acceptance=plant.draft_acceptance,
+            draft_coverage=plant.draft_coverage,
         )
     except ValueError as error:
         raise StartupError(f"ValueError: {error}") from None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from goodput.simulator.drafts import accepted
 from goodput.simulator.kvcache import BlockPool, Eviction
 from goodput.simulator.plant import StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, RequestError, Sequence
@@ -26,8 +27,9 @@ _by_order = attrgetter("order")
 class StepResult:
     """One step that began at `started_at` (seconds) and takes `duration_seconds`; its tokens exist at the end of it.
 
-    `emitted` lists the sequences that got one output token each, `first_tokens` those whose first it was, `finished`
-    those that are done with it; `preempted` lost their blocks to older ones. `evictions` speaks of sampled KV blocks.
+    `emitted` lists the sequences that got output tokens (one each, without drafts), `first_tokens` those whose first it
+    was, `finished` those that are done with it; `preempted` lost their blocks to older ones. `evictions` speaks of
+    sampled KV blocks. `generated_tokens` counts output tokens, `accepted` the accepted tokens of each draft.
     """
 
     started_at: float
@@ -41,6 +43,9 @@ class StepResult:
     finished: list[Sequence]
     preempted: list[Sequence]
     evictions: list[Eviction]
+    generated_tokens: int
+    accepted: list[int]
+    drafted_tokens: int = 0
 
     @property
     def ends_at(self) -> float:
@@ -49,8 +54,8 @@ class StepResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens computed in the step, prompt and decode."""
-        return self.prefill_tokens + self.decode_seqs
+        """Tokens computed in the step: prompt, decode and drafts."""
+        return self.prefill_tokens + self.decode_seqs + self.drafted_tokens
 
 
 class Engine:
@@ -182,7 +187,7 @@ class Engine:
         preempted: list[Sequence] = []
         chunks: list[tuple[Sequence, int]] = []
         budget = self.config.max_num_batched_tokens
-        batch, budget = self._schedule_running(now, budget, chunks, preempted)
+        batch, drafting, budget = self._schedule_running(now, budget, chunks, preempted)
         if not preempted and budget > 0:
             self._admit(now, budget, chunks)
         if not batch and not chunks:
@@ -196,7 +201,10 @@ class Engine:
             kv_tokens_read += sequence.computed
             attention_pairs += tokens * (sequence.computed + tokens / 2)
         decode_seqs = len(batch)
-        duration = self.times.step_seconds(prefill_tokens, decode_seqs, kv_tokens_read, attention_pairs)
+        drafts, gained = self._take_drafts(drafting) if drafting else ([], 0)
+        drafted = self.config.speculative_tokens * len(drafts)
+        # Drafted tokens are computed like those of a prompt: their context is read with that of the token before them.
+        duration = self.times.step_seconds(prefill_tokens + drafted, decode_seqs, kv_tokens_read, attention_pairs)
         emitted, first_tokens, finished = self._complete(now + duration, batch, chunks)
         return StepResult(
             now,
@@ -204,22 +212,45 @@ class Engine:
             prefill_tokens,
             decode_seqs,
             kv_tokens_read,
-            self.times.flops(prefill_tokens + decode_seqs, attention_pairs),
+            self.times.flops(prefill_tokens + decode_seqs + drafted, attention_pairs),
             emitted,
             first_tokens,
             finished,
             preempted,
             self.pool.drain_evictions(),
+            len(emitted) + gained,
+            drafts,
+            drafted,
         )
+
+    def _take_drafts(self, drafting: list[Sequence]) -> tuple[list[int], int]:
+        """(accepted tokens of each draft, tokens that sequences gained by them, which end where their output does).
+
+        The token that the model itself adds comes with the step, as without drafts.
+        """
+        config = self.config
+        tokens, acceptance, coverage = config.speculative_tokens, config.draft_acceptance, config.draft_coverage
+        drafts, gained = [], 0
+        for sequence in drafting:
+            draft = accepted(sequence.serial, sequence.generated, tokens, acceptance, coverage)
+            if draft is not None:
+                taken = min(draft, sequence.target - sequence.generated - 1)
+                sequence.generated += taken
+                sequence.computed += taken
+                gained += taken
+                drafts.append(draft)
+        return drafts, gained
 
     def _schedule_running(
         self, now: float, budget: int, chunks: list[tuple[Sequence, int]], preempted: list[Sequence]
-    ) -> tuple[list[Sequence], int]:
-        """Tokens and blocks for the batch, oldest first: one for each decoding sequence, a chunk for each prompt.
+    ) -> tuple[list[Sequence], list[Sequence], int]:
+        """Tokens and blocks for the batch, oldest first: one for each decoding sequence (and those of its draft, while
+        the budget lasts), a chunk for each prompt.
 
-        Returns the decoding sequences that take part and the tokens left in the budget.
+        Returns the decoding sequences that take part, those of them that may have a draft, and the tokens left.
         """
-        block_size = self.config.block_size
+        block_size, drafted = self.config.block_size, self.config.speculative_tokens
+        drafting: list[Sequence] = []
         running = self._decoding + self._prefilling
         if self._prefilling:
             # A short prompt may have overtaken a long one that is computed in pieces.
@@ -230,7 +261,14 @@ class Engine:
             if budget == 0 or index >= len(running) - len(preempted):
                 break
             if sequence.decoding:
-                if sequence.computed % block_size == 0 and not self._grow(sequence, 1, now, preempted):
+                if drafted and budget > drafted:
+                    # Slots for all that a draft may add; of those that are rejected the next step makes use.
+                    width = 1 + drafted
+                    if not self._grow(sequence, min(width, sequence.target - sequence.generated), now, preempted):
+                        break
+                    drafting.append(sequence)
+                    budget -= drafted
+                elif sequence.computed % block_size == 0 and not self._grow(sequence, 1, now, preempted):
                     break
                 batch.append(sequence)
                 budget -= 1
@@ -240,7 +278,7 @@ class Engine:
                     break
                 chunks.append((sequence, tokens))
                 budget -= tokens
-        return batch, budget
+        return batch, drafting, budget
 
     def _admit(self, now: float, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
         """Move waiting requests into the batch, first come first served, while tokens, slots and blocks last."""

@@ -22,6 +22,7 @@ class Plant:
     `mbu` and `mfu` are the shares (0..1] of `bandwidth_bytes_per_second` and `peak_flops_per_second` that the kernels
     reach. `kv_pool_tokens` is what the KV pool holds at vLLM's default `--gpu-memory-utilization` of 0.92.
     `request_overhead_seconds` passes between a request's arrival and the scheduler (tokenising, process hops).
+    `draft_acceptance` and `draft_coverage` are what becomes of drafts where the engine speculates.
     With `gpu_memory_bytes` (per GPU) the pool follows the memory flags, as in vLLM.
     """
 
@@ -44,6 +45,8 @@ class Plant:
     activation_bytes: float = 0.0
     max_model_len: int | None = None
     teardown_seconds: float = 0.0
+    draft_acceptance: float = 0.7
+    draft_coverage: float = 1.0
     gated: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +68,7 @@ class Plant:
                 raise PlantError(f"plant.{field.name}: {value!r} must be greater than 0")
             if isinstance(value, int | float) and value < 0:
                 raise PlantError(f"plant.{field.name}: {value!r} must not be negative")
-        for name in ("mbu", "mfu"):
+        for name in ("mbu", "mfu", "draft_acceptance", "draft_coverage"):
             if getattr(self, name) > 1:
                 raise PlantError(f"plant.{name}: {getattr(self, name)!r} is a share and must not exceed 1")
 

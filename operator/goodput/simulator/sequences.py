@@ -36,12 +36,22 @@ class EngineConfig:
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     kv_metrics_sample: float = 0.0
+    # Tokens drafted at a time (0: no speculation), the chance that one is accepted if those before it were, and the
+    # share of steps of a sequence that have a draft. What happens to a draft follows from the sequence and its length.
+    speculative_tokens: int = 0
+    draft_acceptance: float = 0.0
+    draft_coverage: float = 1.0
 
     def __post_init__(self) -> None:
         """Raise `ValueError`, naming the field, for settings that vLLM refuses too."""
         for name in ("block_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        for name in ("draft_acceptance", "draft_coverage"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}: {getattr(self, name)} must be within 0..1")
+        if self.speculative_tokens < 0:
+            raise ValueError(f"speculative_tokens: {self.speculative_tokens} must not be negative")
         for name in ("max_num_queued_reqs", "max_num_queued_tokens", "long_prefill_token_threshold"):
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -121,6 +121,26 @@ async def test_a_request_moves_every_figure_once(run_server):
     assert metrics["http_request_duration_highr_seconds_count"] == 2
 
 
+async def test_drafts_are_counted_where_there_are_some(run_server):
+    """41 tokens in fewer steps: an inter-token time for each output, tokens and accepted positions add up."""
+    async with run_server() as running:
+        assert not [name for name in await running.metrics() if "spec_decode" in name]
+    config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 5, "prompt_lookup_min": 2}'
+    async with run_server("--speculative-config", config) as running:
+        _, answer = await running.post(prompt=list(range(40)), max_tokens=41)
+        metrics = await running.metrics()
+
+    assert answer["usage"]["completion_tokens"] == 41
+    drafts = metrics[f"vllm:spec_decode_num_drafts_total{ENGINE}"]
+    accepted = metrics[f"vllm:spec_decode_num_accepted_tokens_total{ENGINE}"]
+    assert 10 <= drafts < 40
+    assert metrics[f"vllm:spec_decode_num_draft_tokens_total{ENGINE}"] == 3 * drafts
+    by_position = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="%d"}'
+    assert accepted == sum(metrics[by_position % position] for position in range(3)) > 0
+    assert metrics[f"vllm:inter_token_latency_seconds_count{ENGINE}"] == drafts
+    assert metrics[f"vllm:generation_tokens_total{ENGINE}"] == 41
+
+
 async def test_times_add_up(run_server):
     """Queue + prefill + decode is what the engine had, below the end-to-end time; TPOT is decode over n - 1."""
     async with run_server() as running:
