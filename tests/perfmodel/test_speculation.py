@@ -37,7 +37,7 @@ class Constant(Value, frozen=True):
     fixed: float = 0.0
     kv_token: float = 0.0
 
-    def decode(self, batch: float, context_tokens: float) -> float:
+    def decode(self, batch: float, context_tokens: float, tokens: float = 1.0) -> float:
         return self.seconds
 
     def prefill(self, tokens: float, chunk_tokens: int) -> tuple[float, float]:

@@ -87,10 +87,13 @@ class StepTimes(Value, frozen=True, kw_only=True):
             seconds += (tokens - 0.5 * seen) * seen * pair
         return seconds
 
-    def decode(self, batch: float, context_tokens: float) -> float:
-        """One token for each of `batch` sequences of `context_tokens` on average."""
-        each = self.context_reads(context_tokens) + self.sequence + self.token_communication
-        return self.products(batch) + batch * each + self.fixed
+    def decode(self, batch: float, context_tokens: float, tokens: float = 1.0) -> float:
+        """A step of `batch` sequences of `context_tokens` on average, `tokens` of each (more than one: of a draft).
+
+        What is kept of a sequence is read once for all of its tokens.
+        """
+        each = self.context_reads(context_tokens) + tokens * (self.sequence + self.token_communication)
+        return self.products(batch * tokens) + batch * each + self.fixed
 
     @property
     def tokens_per_step(self) -> float:

@@ -28,7 +28,7 @@ _COMPUTE_BOUND = 0.5
 class DecodeTimes(Protocol):
     """What is asked of step times; all in seconds."""
 
-    def decode(self, batch: float, context_tokens: float) -> float: ...
+    def decode(self, batch: float, context_tokens: float, tokens: float = 1.0) -> float: ...
     def prefill(self, tokens: float, chunk_tokens: int) -> tuple[float, float]: ...
     def reads(self, tokens: float) -> float: ...
     @property
@@ -140,12 +140,8 @@ class SpeculativeTimes(Value, frozen=True, kw_only=True):
         return seconds / self.tokens_per_step
 
     def step(self, batch: float, context_tokens: float) -> float:
-        """One engine step for `batch` sequences: the drafts, one token after the other, and their verification.
-
-        Verification reads a sequence's context once for all of its tokens: that of n sequences with an n-th of it.
-        """
-        verified = self.drafts.verified_per_step
-        seconds = self.target.decode(batch * verified, context_tokens / verified)
+        """One engine step for `batch` sequences: the drafts, one token after the other, and their verification."""
+        seconds = self.target.decode(batch, context_tokens, self.drafts.verified_per_step)
         if self.draft is not None:
             seconds += self.drafts.tokens * self.draft.decode(batch, context_tokens)
         return seconds
@@ -278,7 +274,7 @@ def _words(times: SpeculativeTimes, batch: float, context_tokens: float, break_e
         needed = f"of drafted tokens {break_even:.0%} would have to be accepted, each if those before it were"
     elsewhere = f"; it helps up to a batch of {most:.0f}" if most >= 1.0 else ""
     verified = drafts.verified_per_step
-    checking = times.target.decode(batch * verified, context_tokens / verified) / plain
+    checking = times.target.decode(batch, context_tokens, verified) / plain
     if checking - 1.0 > _COMPUTE_BOUND * (verified - 1.0):
         return (
             f"{what} cannot help {at}: computing binds there, not reading weights, so that checking {verified:.1f} "
