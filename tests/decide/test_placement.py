@@ -39,8 +39,8 @@ def placed(there: dict[str, GpuSupply], *, on: PoolView | None = None, **changes
 
 
 def test_the_cheapest_type_that_meets_the_slo_wins_and_the_others_say_why_not():
-    """L4 is cheaper but cannot hold 50 ms a token; H100 can, but costs more than an L40S."""
-    found = placed(supply(l4=8, l40s=8, h100_sxm=8))
+    """One L4 is cheaper but cannot hold 50 ms a token; H100 can, but costs more than an L40S."""
+    found = placed(supply(l4=1, l40s=8, h100_sxm=8))
     assert found.placement is not None
     assert (found.placement.gpu_type, found.placement.gpus) == ("l40s", 1)
     reasons = {each.option: each.reason for each in found.placement.rejected}

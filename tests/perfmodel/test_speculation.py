@@ -10,8 +10,8 @@ from goodput.domain.intent import Objective
 from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity, observed_speed
-from goodput.perfmodel.capacity import replica_times
 from goodput.perfmodel.drafters import added_kv_bytes_per_token, added_weight_bytes, drafter, with_drafter
+from goodput.perfmodel.replica import replica_times
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.speculation import (
     Drafts,

@@ -50,9 +50,9 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
             prefill = prefill_speed(
                 memory, arch, gpu, shape, work.lengths, observation=seen, correction=correction, policy=policy
             )
-    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction)
+    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction, prefill_correction=prefill)
     work.plain_rps = work.able.rps
-    if correction > 1.0:
+    if correction > 1.0 or prefill > 1.0:
         # Believed above what efficiencies of the prior give at these lengths only as far as load has shown.
         prior = capacity(arch, gpu, shape, work.lengths, objective)
         work.plain_rps = min(work.able.rps, max(prior.rps, 1.1 * memory.proven_rps))

@@ -1,11 +1,13 @@
 """What one replica can do: memory, step time and capacity. Numbers only: no I/O but the package's own data."""
 
-from goodput.perfmodel.capacity import Capacity, Latency, Shape, Wall, capacity, latency, observed_speed
+from goodput.perfmodel.capacity import Capacity, Wall, capacity, latency, observed_speed
 from goodput.perfmodel.catalogue import architecture, model_ids
 from goodput.perfmodel.config import architecture_from_config
 from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import KvPool, engine_defaults, fit
+from goodput.perfmodel.queueing import Latency
+from goodput.perfmodel.replica import Shape
 
 __all__ = [
     "Capacity",

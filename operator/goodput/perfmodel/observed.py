@@ -11,7 +11,7 @@ from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Shape, replica_times
 from goodput.perfmodel.lengths import Lengths, percentile
 from goodput.perfmodel.memory import engine_defaults
-from goodput.perfmodel.speculating import mean_context
+from goodput.perfmodel.replica import context_tokens
 
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -64,7 +64,7 @@ def observed_prefill(
         arch, gpu, shape, float(f"{lengths.input_mean:.2g}"), round(lengths.input_variation, 1)
     )
     times = replica_times(arch, gpu, shape)
-    decoding = steps * times.step(max(1.0, batch / stages), mean_context(lengths)) / correction
+    decoding = steps * times.step(max(1.0, batch / stages), context_tokens(lengths)) / correction
     prompts = 1.0 + rps / stages * decoding
     if added <= 0.0:
         return Prefill(1.0, 0.0)

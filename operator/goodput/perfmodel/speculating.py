@@ -13,6 +13,7 @@ from goodput.domain.speculation import Speculation, SpeculationMode
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Shape, capacity, replica_times
 from goodput.perfmodel.lengths import Lengths
+from goodput.perfmodel.replica import context_tokens
 from goodput.perfmodel.speculation import SpeculativeTimes, best_tokens, drafts_of, judge
 
 # `Auto` takes what is believed to be faster by this much at least: less would be eaten up by what the model leaves out,
@@ -31,11 +32,6 @@ class Choice(Value, frozen=True, kw_only=True):
     def tokens(self) -> int:
         """Tokens drafted at a time; 0: none are."""
         return self.shape.drafts.tokens if self.shape.drafts is not None else 0
-
-
-def mean_context(lengths: Lengths) -> float:
-    """Mean tokens of context of a sequence in flight: long outputs are in flight longer, E[O^2] / (2 E[O])."""
-    return lengths.input_mean + lengths.output_mean * (1.0 + lengths.output_variation**2) / 2.0
 
 
 def drafting_shape(
@@ -80,7 +76,7 @@ def choose(
     without = capacity(arch, gpu, plain, lengths, objective)
     if speculation is None:
         return Choice(shape=plain, capacity=without)
-    batch, context = max(1.0, without.at_capacity.batch), mean_context(lengths)
+    batch, context = max(1.0, without.at_capacity.batch), context_tokens(lengths)
     drafting = drafting_shape(arch, gpu, plain, speculation, batch=batch, context_tokens=context)
     always = speculation.mode is SpeculationMode.ALWAYS
     try:

@@ -8,7 +8,7 @@ from math import floor
 from msgspec.structs import replace
 
 from goodput.domain.intent import GpuType
-from goodput.perfmodel.capacity import LEAST_SHARE, Shape, Wall, latency
+from goodput.perfmodel.capacity import LEAST_SHARE, Shape, Wall, highest_rate, latency
 from goodput.perfmodel.cost import price_per_hour
 from goodput.perfmodel.judging import Option, holds, judge
 from goodput.perfmodel.memory import engine_defaults
@@ -70,6 +70,6 @@ def _may_hold(wanted: Requirements, gpu: GpuType, shape: Shape, rps: float) -> b
     idle, at = (latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rate) for rate in (0.0, rps))
     if idle.good < wanted.objective.attainment:
         return True
-    # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`), and what an idle one misses does not
-    # count.
-    return at.prefill_share <= LEAST_SHARE or at.good + 1.0 - idle.good >= wanted.objective.attainment
+    # A nearly idle replica is given its share whatever it misses (`LEAST_SHARE`).
+    least = LEAST_SHARE * highest_rate(wanted.arch, gpu, shape, wanted.lengths)
+    return rps <= least or at.good >= wanted.objective.attainment
