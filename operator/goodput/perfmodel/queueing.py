@@ -221,7 +221,7 @@ def _tpot(replica: Replica, load: Load, own: float) -> Mixture:
     together = load.rps * prompts + load.arrivals * load.added_mean / free
     parts = []
     for output in replica.outputs:
-        if output.tokens <= 1.0:
+        if output.tokens < 1.5:
             parts.append(Part(output.share, 0.0, 0.0, 0.0))
             continue
         steps = max(1.0, (output.tokens - 1.0) / gained)

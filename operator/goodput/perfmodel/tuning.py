@@ -67,6 +67,8 @@ def may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: fl
 
 def _may_hold(wanted: Requirements, gpu: GpuType, shape: Shape, rps: float) -> bool:
     """Whether a replica might hold the SLO at this rate, by its latency alone."""
+    if not holds(wanted, gpu, shape):
+        return False
     idle, at = (latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rate) for rate in (0.0, rps))
     if idle.good < wanted.objective.attainment:
         return True
