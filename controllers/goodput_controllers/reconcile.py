@@ -267,9 +267,16 @@ class Reconciler:
         )
 
     def _render(self, view: ModelView, plan: ModelPlan) -> RenderInput | None:
-        """What to render; None if the Model went meanwhile."""
+        """What to render; None if the Model went meanwhile, or is another one by now.
+
+        It may be edited while telemetry is read: what was decided of the text before says nothing of this one, and what
+        is to be checked first would get to users.
+        """
         entry = self.observer.world.models.get(plan.key)
         if plan.pool is None or entry is None or entry.value is None:
+            return None
+        if (entry.uid, entry.generation) != (view.intent.uid, view.intent.generation):
+            self.observer.world.dirty.set()
             return None
         return render_input(
             entry.value,

@@ -402,3 +402,30 @@ async def test_nobody_but_the_check_reaches_a_canary(gate: Gate) -> None:
     check = gate.jobs[0]["spec"]["template"]["metadata"]["labels"]
     assert len(policy) == 1
     assert policy[0]["podSelector"]["matchLabels"].items() <= check.items()
+
+
+async def test_an_edit_while_telemetry_is_read_is_decided_before_it_is_rendered(gate: Gate) -> None:
+    """What was decided of the Model as it was lets nothing through of the one that it is."""
+    read = gate.bench.telemetry.read
+
+    async def edited(wanted: Any) -> Any:
+        gate.bench.apply(gate.model(LLAMA, revision="v2", qualityCheck=CHECK))
+        await gate.bench.operator._relist_once()
+        return await read(wanted)
+
+    def args() -> list[str]:
+        engine = gate.api.objects[DEPLOYMENTS.plural][ENGINE]
+        found: list[str] = engine["spec"]["template"]["spec"]["containers"][0]["args"]
+        return found
+
+    # What else there is to write makes this pass render.
+    gate.api.remove(SERVICES, Key("a", "llama"))
+    gate.bench.telemetry.read = edited
+    gate.bench.operator.loop._read_at = float("-inf")
+    await gate.bench.tick()
+    assert "v2" not in args()
+    gate.bench.telemetry.read = read
+    await gate.bench.tick(2)
+    assert "v2" not in args()
+    assert gate.canary is not None
+    assert Key("a", "llama") in gate.api.objects[SERVICES.plural]
