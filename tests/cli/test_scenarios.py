@@ -95,7 +95,7 @@ def test_a_nightly_batch_beside_an_online_chat() -> None:
     night[0]["metadata"]["name"] = night[1]["spec"]["slo"] = "tonight"
     chat[1]["metadata"]["name"], night[1]["metadata"]["name"] = "chat", "nightly"
     both = yaml.safe_dump_all([*chat, *night])
-    text = plan(both, "--rate", "5")
+    text = plan(both, "--rate", "20")
     in_order(
         text,
         "chat: meta-llama/Llama-3.1-70B-Instruct under SLO wanted (TTFT 500 ms, TPOT 50 ms for 95% of requests)",
@@ -106,7 +106,7 @@ def test_a_nightly_batch_beside_an_online_chat() -> None:
         "nightly in a pool of its own costs ",
         " % less; in the pool of chat, under its SLO, the same requests would cost ",
     )
-    online, batch = planned(both, "--rate", "5")
+    online, batch = planned(both, "--rate", "20")
     assert (online["name"], batch["name"]) == ("chat", "nightly")
     cheap, dear = (each["options"][0]["fleet"]["costPerMillionOutputTokens"] for each in (batch, online))
     assert cheap < 0.8 * dear

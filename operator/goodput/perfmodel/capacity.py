@@ -267,8 +267,12 @@ def _binding(one: Replica, beyond: Latency, at: Latency) -> Wall:
         (beyond.e2e_misses - at.e2e_misses * 0.5, Wall.E2E),
     )
     wall = max(growth, key=lambda pair: pair[0])[1]
-    waits_for_slot = beyond.slot_misses > 0.5 * beyond.ttft_misses
-    return _slot_wall(one) if wall is Wall.TTFT and waits_for_slot else wall
+    late = beyond.ttft.late_share * beyond.ttft.late_seconds
+    waits_for_slot = {
+        Wall.TTFT: beyond.slot_misses > 0.5 * beyond.ttft_misses,
+        Wall.E2E: late > 0.5 * beyond.ttft_mean_seconds,
+    }
+    return _slot_wall(one) if waits_for_slot.get(wall, False) else wall
 
 
 def _overload(one: Replica, objective: Objective, full: float) -> float:
