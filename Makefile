@@ -34,6 +34,7 @@ lint: setup ## Style, types, import contracts, and whether generated files are u
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate --check
+	$(BIN)/python scripts/calibrate --check
 
 format: setup ## Format the code
 	$(BIN)/ruff format .

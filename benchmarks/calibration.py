@@ -77,7 +77,7 @@ CONSTANTS = (
     Constant("flops.fp8", 0.80, 0.10, _OF_FAMILY, "MFU of fp8 products"),
     Constant("flops.fp8-block", 0.60, 0.30, _OF_FAMILY, "MFU of fp8 products with a scale for each block"),
     Constant("flops.nvfp4", 0.60, 0.30, _OF_FAMILY, "MFU of nvfp4 products"),
-    Constant("flops.mxfp4", 0.60, 0.30, _OF_FAMILY, "MFU of mxfp4 products at the fp8 rate"),
+    Constant("flops.mxfp4", 0.60, 0.30, _OF_FAMILY, "MFU of mxfp4 products at the fp8 rate", 1.2),
     Constant("flops.weight-only", 0.60, 0.20, _OF_FAMILY, "MFU of products of weights unpacked to bf16"),
     Constant("expert_flops", 0.80, 0.20, "of plain products'", "MFU of grouped products of experts", 1.0),
     Constant("expert_padding_tokens", 16.0, 0.5, "rows", "rows of nothing that fill an expert's last tile"),
@@ -251,8 +251,8 @@ def fit_constants(points: Sequence[Measured], start: Mapping[str, float] | None 
         bounds=(np.full(len(centre), -inf), limits),
         loss="soft_l1",
         x_scale=spreads,
-        ftol=1e-4,
-        xtol=1e-4,
+        ftol=1e-5,
+        xtol=1e-5,
         max_nfev=40,
     )
     return {name: float(f"{value:.4g}") for name, value in _named(solution.x).items()}
@@ -295,9 +295,9 @@ def ttft_error(points: Sequence[Measured], found: Sequence[Loop]) -> float:
 
 
 def corrected(
-    points: Sequence[Measured], found: Sequence[Loop], *, over_lengths: bool
+    points: Sequence[Measured], found: Sequence[Loop], *, over_lengths: bool, learned_from: bool = False
 ) -> tuple[list[Measured], list[float]]:
-    """(points that were not learned from, their TPOT after the correction of their replica).
+    """(points, their TPOT after the correction of their replica); those learned from only with `learned_from`.
 
     A replica is (model, precision, GPU, parallelism, engine version). Its correction is the median of measured over
     believed TPOT at batches 8, 32 and 64 of one pair of lengths, and is applied to the other points of these lengths,
@@ -315,7 +315,8 @@ def corrected(
         if over_lengths:
             others = [value for key, value in learned.items() if key[0] == own[0] and key != own]
         else:
-            others = [learned[own]] if own in learned and each.point.concurrency not in CORRECTION_BATCHES else []
+            counts = learned_from or each.point.concurrency not in CORRECTION_BATCHES
+            others = [learned[own]] if own in learned and counts else []
         for ratio in others:
             kept.append(each)
             values.append(loop.tpot_seconds * ratio)

@@ -94,17 +94,22 @@ def _corrections(points: Sequence[Measured], fits: Mapping[str, Sequence[Loop]])
     batches = ", ".join(str(each) for each in CORRECTION_BATCHES)
     text = (
         "After one correction per replica (model, precision, GPU, parallelism, engine version): the median of\n"
-        f"measured over believed TPOT at batch {batches}. Points that it was learned from are not counted.\n\n"
+        f"measured over believed TPOT at batch {batches} of one pair of lengths.\n\n"
     )
     rows = []
     for name, found in fits.items():
-        for over in (False, True):
-            kept, values = corrected(points, found, over_lengths=over)
+        applied = {
+            "same lengths, all batches": {"over_lengths": False, "learned_from": True},
+            "same lengths, batches that it was not learned from": {"over_lengths": False},
+            "other lengths": {"over_lengths": True},
+        }
+        for where, how in applied.items():
+            kept, values = corrected(points, found, **how)
             cells = []
             for sparse in (False, True):
                 chosen, of = split(kept, values, sparse=sparse)
                 cells.append(f"{_percent(tpot_error(chosen, of))} ({len(chosen)})")
-            rows.append([name, "other lengths" if over else "same lengths, other batches", *cells])
+            rows.append([name, where, *cells])
     return text + _table(("fit", "applied to", "dense, % (points)", "experts, % (points)"), rows)
 
 
