@@ -85,15 +85,13 @@ def _objects(
     from goodput.resources.render import render_model
     from goodput.runtime.rendering import render_input, render_settings
 
-    # What `plan` chooses is what is rendered; where nothing fits, the operator says it as it would on a cluster.
-    chosen = _chosen(intent, types)
     supply = tuple(
         GpuSupply(type=gpu.name, nodes=PLENTY_OF_NODES, installed=PLENTY_OF_NODES * gpu.gpus_per_node, used=0)
         for gpu in types
-        if gpu.name in chosen.gpu_types or (not chosen.gpu_types and not gpu.slice_of)
+        if gpu.name in intent.gpu_types or not (gpu.slice_of and gpu.builtin)
     )
     view = ModelView(
-        intent=chosen,
+        intent=intent,
         pool=PoolView(name=SERVE_POOL, exists=False),
         router=PoolView(name=ROUTER_POOL, exists=False),
         telemetry=None,
@@ -113,20 +111,3 @@ def _objects(
         settings=render_settings(settings, pod_monitor=False),
     )
     return list(render_model(render, {}).objects)
-
-
-def _chosen(intent: ModelIntent, types: tuple[GpuType, ...]) -> ModelIntent:
-    """The Model as if its author had asked for the best option: of those that fit, if none meets the SLO."""
-    from msgspec.structs import replace
-
-    from goodput.cli.plan import Question, plan_intent
-
-    best = next((option for option in plan_intent(intent, types, Question()).options if option.pool is not None), None)
-    if best is None:
-        return intent
-    return replace(
-        intent,
-        gpu_types=(best.gpu.name,),
-        tensor_parallel=best.shape.tensor_parallel,
-        pipeline_parallel=best.shape.pipeline_parallel,
-    )

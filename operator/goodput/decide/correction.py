@@ -6,13 +6,15 @@ slow answer to what the speed cannot see (uneven routing, bursts): it lowers bel
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.history import Attainment
 from goodput.decide.policy import Policy
 from goodput.domain.architecture import Architecture
-from goodput.domain.change import fingerprint
+from goodput.domain.change import Quality, fingerprint
 from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Placement
@@ -135,6 +137,11 @@ def acceptance(memory: LoopMemory, observation: Observation, policy: Policy) -> 
     )
 
 
+@lru_cache(maxsize=4096)
+def _mark(quality: Quality) -> str:
+    return fingerprint(quality)
+
+
 def for_placement(memory: LoopMemory, placement: Placement, intent: ModelIntent) -> LoopMemory:
     """`memory` for replicas of `placement` that serve as `intent` asks.
 
@@ -145,7 +152,7 @@ def for_placement(memory: LoopMemory, placement: Placement, intent: ModelIntent)
     drafts = ""
     if intent.speculation is not None and placement.speculative_tokens:
         drafts = f"/{intent.speculation.method.value} {placement.speculative_tokens}"
-    shape = f"{where}/{fingerprint(intent.quality)}{drafts}"
+    shape = f"{where}/{_mark(intent.quality)}{drafts}"
     if memory.shape == shape:
         return memory
     if memory.shape in ("", f"{where}{drafts}"):
