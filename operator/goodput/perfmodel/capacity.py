@@ -279,10 +279,15 @@ def _overload(one: Replica, objective: Objective, full: float) -> float:
     """Sequences in flight at which the mean request misses an objective: more of them only spoil each other."""
     tpot_limit = objective.tpot_seconds or NEVER_SECONDS
     ttft_limit = objective.ttft_seconds or NEVER_SECONDS
+
+    def fits(at: Latency) -> bool:
+        return at.tpot_mean_seconds <= tpot_limit and at.ttft_mean_seconds <= ttft_limit
+
+    most = latency_of(one, load(one, full), objective)
+    if fits(most):
+        return most.sequences
     low, high = 0.0, full
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        at = latency_of(one, load(one, middle), objective)
-        fits = at.tpot_mean_seconds <= tpot_limit and at.ttft_mean_seconds <= ttft_limit
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if fits(latency_of(one, load(one, middle), objective)) else (low, middle)
     return latency_of(one, load(one, low), objective).sequences

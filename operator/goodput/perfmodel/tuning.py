@@ -33,7 +33,7 @@ def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
     demand has no say: limits are flags of pods, which are not to restart when more of them are wanted.
     """
     option = judge(wanted, gpu, shape)
-    if option.capacity is None:
+    if option.capacity is None or option.capacity.wall is Wall.KV:
         return option
     if wanted.patient:
         other = judge(wanted, gpu, for_throughput(gpu, shape))
@@ -61,7 +61,7 @@ def may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: fl
         return True
     return any(
         _may_hold(wanted, gpu, each, wanted.load_rps / most)
-        for each in (shape, *((for_throughput(gpu, shape),) if wanted.patient else ()))
+        for each in ((for_throughput(gpu, shape), shape) if wanted.patient else (shape,))
     )
 
 
