@@ -220,6 +220,7 @@ def main(arguments: Sequence[str]) -> int:
         plant = load_plant(os.environ.get("GOODPUT_SIM_PLANT"))
         settings = options.resolve(parsed, plant.gpu_memory_bytes)
         plant = plant.with_gpus(settings.tensor_parallel_size)
+        plant = startup.as_loaded(plant, settings)
         startup.check_environment(os.environ, settings.model, plant, settings)
         config = startup.engine_config(plant, settings)
         return asyncio.run(_run(plant, settings, config))

@@ -64,6 +64,7 @@ class Options:
     port: int
     tensor_parallel_size: int
     gpu_memory_utilization: float
+    quantization: str | None
     kv_cache_dtype: str
     kv_cache_memory_bytes: int | None
     num_gpu_blocks_override: int | None
@@ -216,6 +217,7 @@ def resolve(flags: argparse.Namespace, gpu_memory_bytes: float | None) -> Option
         port=flags.port or 8000,
         tensor_parallel_size=flags.tensor_parallel_size or 1,
         gpu_memory_utilization=gpu_share,
+        quantization=flags.quantization,
         kv_cache_dtype=flags.kv_cache_dtype or "auto",
         kv_cache_memory_bytes=flags.kv_cache_memory_bytes,
         num_gpu_blocks_override=flags.num_gpu_blocks_override,

@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from goodput.simulator.plant import Plant
@@ -105,6 +106,11 @@ def _check_writable(environment: Mapping[str, str]) -> None:
             probe.unlink()
         except OSError as error:
             raise StartupError(f"OSError: [Errno {error.errno}] {error.strerror}: '{directory}'") from None
+
+
+def as_loaded(plant: Plant, options: Options) -> Plant:
+    """The plant with the weights of `--quantization fp8`: one byte where there were two. Others are the checkpoint's."""
+    return replace(plant, weights_bytes=plant.weights_bytes / 2.0) if options.quantization == "fp8" else plant
 
 
 def kv_bytes_per_token(plant: Plant, kv_cache_dtype: str) -> float:

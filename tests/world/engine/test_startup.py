@@ -7,7 +7,7 @@ import pytest
 from goodput.simulator.derive import L40S, LLAMA_3_1_8B, derive
 from goodput_world.engine.flags import parse
 from goodput_world.engine.options import resolve
-from goodput_world.engine.startup import StartupError, cache_config, check_environment, engine_config, phases
+from goodput_world.engine.startup import StartupError, as_loaded, cache_config, check_environment, engine_config, phases
 
 PLANT = derive(LLAMA_3_1_8B, L40S)
 
@@ -136,3 +136,11 @@ def test_cache_config_speaks_of_capacity():
     assert labels["block_size"] == "16"
     assert labels["num_gpu_blocks"] == str(PLANT.kv_pool_tokens // 16)
     assert labels["kv_cache_size_tokens"] == str(PLANT.kv_pool_tokens // 16 * 16)
+
+
+def test_weights_are_quantised_while_they_load():
+    """Half the bytes, and what that leaves goes to the KV cache; a format of the checkpoint's own changes nothing."""
+    small = as_loaded(PLANT, options("--quantization", "fp8"))
+    assert small.weights_bytes == PLANT.weights_bytes / 2
+    assert engine_config(small, options()).kv_blocks > engine_config(PLANT, options()).kv_blocks
+    assert as_loaded(PLANT, options("-q", "awq")) == PLANT == as_loaded(PLANT, options())
