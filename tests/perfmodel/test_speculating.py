@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
@@ -91,3 +93,22 @@ def test_what_was_chosen_is_what_capacity_says_of_that_shape():
     found = chosen(LOOKUP)
     again = capacity(model("meta-llama/Llama-3.1-70B-Instruct"), gpu("h100-sxm"), found.shape, EDITS, TIGHT)
     assert again == found.capacity
+
+
+@given(
+    objective=st.sampled_from([TIGHT, LOOSE, Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)]),
+    input_mean=st.floats(20.0, 20_000.0),
+    output_mean=st.floats(2.0, 3_000.0),
+    acceptance=st.floats(0.01, 0.99),
+    tokens=st.none() | st.integers(1, 16),
+    mode=st.sampled_from(SpeculationMode),
+    on=st.sampled_from([("l40s", 8), ("h100-sxm", 4), ("h200-sxm", 2)]),
+)
+def test_any_load_can_be_judged(*, objective, input_mean, output_mean, acceptance, tokens, mode, on):
+    """Never an error, always a capacity and a reason; what is demanded is done."""
+    asked = Speculation(method=DraftMethod.NGRAM, mode=mode, acceptance=acceptance, tokens=tokens)
+    found = chosen(asked, Lengths(input_mean, output_mean), objective, on=on[0], tensor=on[1])
+    assert found.capacity.rps > 0.0
+    assert found.message
+    if mode is SpeculationMode.ALWAYS:
+        assert found.tokens == tokens or (tokens is None and found.tokens >= 1)

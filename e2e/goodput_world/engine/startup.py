@@ -109,7 +109,7 @@ def _check_writable(environment: Mapping[str, str]) -> None:
 
 
 def as_loaded(plant: Plant, options: Options) -> Plant:
-    """The plant with the weights of `--quantization fp8`: one byte where there were two. Others are the checkpoint's."""
+    """The plant with the weights of `--quantization fp8`: one byte where there were two."""
     return replace(plant, weights_bytes=plant.weights_bytes / 2.0) if options.quantization == "fp8" else plant
 
 

@@ -105,7 +105,8 @@ def _ttft(replica: Replica, load: Load) -> tuple[Mixture, float, float]:
     number = load.rps * met
     others = number * replica.compute_mean
     share = load.rps * replica.compute_mean
-    met_variance = third / mean - met * met
+    # Where the batch alone makes steps vary, the third moment is too rough for a variance.
+    met_variance = max(0.0, third / mean - met * met)
     beside_variance = number * replica.compute_square + (share * share + share) * met_variance
     long_mean, long_variance = _behind_long_prompts(replica, load)
     over_mean, over_variance = _overflow(replica, load, number, met_variance)
