@@ -439,3 +439,15 @@ def test_what_is_placed_is_what_plan_shows(asked, free):
         assert got.capacity_rps == first.capacity.rps
     if first.meets and first.available and first.fleet is not None:
         assert plan.pool.replicas == first.fleet.replicas
+
+
+def test_a_tick_of_a_placed_model_judges_no_option(monkeypatch):
+    """A thousand Models are decided in one tick: who is placed is looked up, not chosen anew."""
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("goodput.decide.choosing.options", never)
+    assert one(view(pool(pod("a")), None)).pool is not None
+    with pytest.raises(AssertionError):
+        one(view(pool(exists=False), None))
