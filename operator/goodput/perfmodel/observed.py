@@ -8,10 +8,9 @@ from math import ceil
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
-from goodput.perfmodel.capacity import Shape, replica_times
 from goodput.perfmodel.lengths import Lengths, percentile
 from goodput.perfmodel.memory import engine_defaults
-from goodput.perfmodel.replica import context_tokens
+from goodput.perfmodel.replica import Shape, replica, replica_times
 
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -63,8 +62,8 @@ def observed_prefill(
     steps, added, hidden = _prompt(
         arch, gpu, shape, float(f"{lengths.input_mean:.2g}"), round(lengths.input_variation, 1)
     )
-    times = replica_times(arch, gpu, shape)
-    decoding = steps * times.step(max(1.0, batch / stages), context_tokens(lengths)) / correction
+    one = replica(arch, gpu, shape, lengths.rounded())
+    decoding = steps * one.times.step(max(1.0, batch / stages), one.context) / correction
     prompts = 1.0 + rps / stages * decoding
     if added <= 0.0:
         return Prefill(1.0, 0.0)
