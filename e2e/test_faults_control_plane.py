@@ -11,13 +11,12 @@ import pytest
 import pytest_asyncio
 
 from faults.fixtures import OPERATORS, Bench
-from faults.fleet import ENGINE, create_fleet
+from faults.fleet import ENGINE, HIGH, LOW, create_fleet
 from faults.operators import OperatorProcess, since, unix_now
 from faults.proxy import StormProxy
 
 pytestmark = pytest.mark.timeout(240)
 
-LOW, HIGH = 1.0, 8.0
 TAKEOVER_SECONDS = 20.0
 """A Lease of 15 s that is looked at every 2 s, and a pass."""
 STORM_SECONDS = 65.0

@@ -8,14 +8,11 @@ import pytest
 
 from faults.crashes import Sweep
 from faults.fixtures import Bench
-from faults.fleet import ENGINE, create_fleet, settled
+from faults.fleet import ENGINE, HIGH, LOW, create_fleet, settled
 from faults.prometheus import MODEL
 from goodput.adapters.kinds import MODELS
 
 pytestmark = pytest.mark.timeout(240)
-
-LOW, HIGH = 1.0, 8.0
-"""Requests/s that one replica serves, and three."""
 
 
 def _runs(replicas: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faults.fixtures import Bench
-from faults.fleet import ENGINE, create_fleet, model, slo
+from faults.fleet import ENGINE, HIGH, LOW, create_fleet, model, slo
 from faults.person import MANAGER
 from faults.prometheus import MODEL
 from goodput.adapters.kinds import GPU_TYPES, MODELS, NAMESPACES, NODES, SLOS
@@ -17,7 +17,6 @@ from goodput.domain.identity import FIELD_MANAGER
 
 pytestmark = pytest.mark.timeout(240)
 
-LOW, HIGH = 1.0, 8.0
 STARTUP_SECONDS = 12.0
 
 

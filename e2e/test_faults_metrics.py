@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from faults.fixtures import Bench
-from faults.fleet import ENGINE, create_fleet
+from faults.fleet import ENGINE, HIGH, LOW, create_fleet
 
 pytestmark = pytest.mark.timeout(240)
 
-LOW, HIGH = 1.0, 8.0
 HOLD_SECONDS = 15.0
 """Three times the window after which these tests' law lets replicas go: the control below needs one."""
 

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from faults.person import Person
-from faults.prometheus import MODEL
+from faults.prometheus import MODEL, OUTPUT_TOKENS, PROMPT_TOKENS
+from goodput.domain.intent import Objective
+from goodput.perfmodel import Lengths, Shape, architecture, capacity
+from goodput.perfmodel.gpus import gpu_type
 
 ENGINE = f"{MODEL}-serve"
 # What differs between two runs of the same thing: identity, time, and what other controllers allocate.
@@ -18,6 +21,20 @@ _ALLOCATED = frozenset({"clusterIP", "clusterIPs"})
 _COMPARED_CONDITIONS = frozenset({"Ready", "Reconciling", "Stalled", "MetricsFresh", "Placed", "UpdateAvailable"})
 
 Object = dict[str, Any]
+HUB_ID, GPU = "meta-llama/Llama-3.1-8B-Instruct", "l40s"
+
+
+def _believed_rps() -> float:
+    """Requests/s that the operator believes one replica of these tests to serve within their SLO."""
+    arch, gpu = architecture(HUB_ID), gpu_type(GPU)
+    assert arch is not None, HUB_ID
+    assert gpu is not None, GPU
+    objective = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
+    return capacity(arch, gpu, Shape(), Lengths(PROMPT_TOKENS, OUTPUT_TOKENS), objective).rps
+
+
+LOW, HIGH = 0.28 * _believed_rps(), 2.2 * _believed_rps()
+"""Requests/s that one replica serves, and three."""
 
 
 def slo(**spec: Any) -> Object:
@@ -36,7 +53,7 @@ def model(**spec: Any) -> Object:
         "apiVersion": "goodput.dev/v1alpha1",
         "kind": "Model",
         "metadata": {"name": MODEL},
-        "spec": {"model": "meta-llama/Llama-3.1-8B-Instruct", "slo": "chat", "gpuTypes": ["l40s"], **spec},
+        "spec": {"model": HUB_ID, "slo": "chat", "gpuTypes": [GPU], **spec},
     }
 
 

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from faults.recorder import Recorder, Seen
 from goodput.adapters import promql
+from goodput.decide.policy import PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
 
 _BUCKET = re.compile(r'(vllm:\w+_bucket)\{[^}]*le=~"([^"]*)"')
 _NAMES = re.compile(r'__name__=~"([^"]*)"')
@@ -28,7 +29,7 @@ _SUMS = "sum by (__name__, namespace, goodput_dev_model)"
 _SCRAPE_SECONDS = 0.25
 _SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
-_PROMPT_TOKENS, _OUTPUT_TOKENS = 1155.0, 211.0
+PROMPT_TOKENS, OUTPUT_TOKENS = PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
 Row = dict[str, Any]
 
 
@@ -212,9 +213,9 @@ def _per_engine(requests: float) -> list[tuple[str, float]]:
 def _per_model(engines: list[Seen], count: Callable[[Seen], float]) -> list[tuple[str, tuple[str, float]]]:
     requests = sum(count(pod) for pod in engines)
     return [
-        (MODEL, ("vllm:prompt_tokens_total", requests * _PROMPT_TOKENS)),
+        (MODEL, ("vllm:prompt_tokens_total", requests * PROMPT_TOKENS)),
         (MODEL, ("vllm:prompt_tokens_cached_total", 0.0)),
-        (MODEL, ("vllm:generation_tokens_total", requests * _OUTPUT_TOKENS)),
+        (MODEL, ("vllm:generation_tokens_total", requests * OUTPUT_TOKENS)),
     ]
 
 
