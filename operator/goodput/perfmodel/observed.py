@@ -9,8 +9,7 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.lengths import Lengths, percentile
-from goodput.perfmodel.memory import engine_defaults
-from goodput.perfmodel.replica import Shape, replica, replica_times
+from goodput.perfmodel.replica import Replica, Shape, replica, replica_times
 
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -22,22 +21,25 @@ class Prefill(Value, frozen=True):
     share: float  # 0..1 of the believed time that is prefill, not the decode steps around it
 
 
-@lru_cache(maxsize=1024)
-def _prompt(
-    arch: Architecture, gpu: GpuType, shape: Shape, input_mean: float, input_variation: float
-) -> tuple[float, float, float]:
-    """(steps that take in a mean prompt, seconds that it adds to them, seconds of it that their reads hide).
+class _Prompt(Value, frozen=True, kw_only=True):
+    """A mean prompt on one replica: steps that take it in, seconds that it adds to them, seconds that reads hide."""
 
-    Over the lengths of prompts.
-    """
-    times = replica_times(arch, gpu, shape)
-    chunk = shape.max_num_batched_tokens or engine_defaults(gpu)[1]
-    raw = [percentile(input_mean, input_variation, share) for share in _SHARES]
-    scale = input_mean * len(raw) / sum(raw)
+    steps: float
+    added: float
+    hidden: float
+    replica: Replica
+
+
+@lru_cache(maxsize=1024)
+def _prompt(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) -> _Prompt:
+    one, times = replica(arch, gpu, shape, lengths), replica_times(arch, gpu, shape)
+    raw = [percentile(lengths.input_mean, lengths.input_variation, share) for share in _SHARES]
+    scale = lengths.input_mean * len(raw) / sum(raw)
     prompts = [max(1.0, tokens * scale) for tokens in raw]
+    chunk = one.batched_tokens
     steps = sum(ceil(tokens / chunk) for tokens in prompts) / len(prompts)
     added = sum(times.prefill(tokens, chunk)[1] for tokens in prompts) / len(prompts)
-    return steps, added, steps * times.reads(1.0)
+    return _Prompt(steps=steps, added=added, hidden=steps * times.reads(1.0), replica=one)
 
 
 def observed_prefill(
@@ -58,12 +60,9 @@ def observed_prefill(
     steps hide a part: t = n s + (c / speed - n w) (1 + r n s).
     """
     stages = shape.pipeline_parallel
-    # To two digits, so that equal work is done once.
-    steps, added, hidden = _prompt(
-        arch, gpu, shape, float(f"{lengths.input_mean:.2g}"), round(lengths.input_variation, 1)
-    )
-    one = replica(arch, gpu, shape, lengths.rounded())
-    decoding = steps * one.times.step(max(1.0, batch / stages), one.context) / correction
+    mean = _prompt(arch, gpu, shape, lengths.rounded())
+    one, added, hidden = mean.replica, mean.added, mean.hidden
+    decoding = mean.steps * one.times.step(max(1.0, batch / stages), one.context) / correction
     prompts = 1.0 + rps / stages * decoding
     if added <= 0.0:
         return Prefill(1.0, 0.0)
