@@ -14,7 +14,7 @@ from goodput.domain.intent import GpuType, ModelIntent, Objective, Precision, Wo
 from goodput.domain.plan import Placement
 from goodput.domain.speculation import Speculation
 from goodput.perfmodel import Lengths, Shape, engine_defaults
-from goodput.perfmodel.capacity import replica_pool
+from goodput.perfmodel.capacity import overload_sequences, replica_pool
 from goodput.perfmodel.lengths import expected
 from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import choose
@@ -122,7 +122,8 @@ def _replica(
     queued_requests = queued_tokens = None
     if admission:
         # In flight where the mean request just misses, three deviations of its own noise, and what may wait.
-        in_flight = found.overload_sequences + 3.0 * sqrt(max(1.0, found.overload_sequences))
+        overload = overload_sequences(arch, gpu, choice.shape, lengths, objective)
+        in_flight = overload + 3.0 * sqrt(max(1.0, overload))
         wait_seconds = objective.ttft_seconds or objective.e2e_seconds or 10.0
         waiting = wait_seconds * found.prefill_tokens_per_second / lengths.input_mean
         queued_requests = max(8, ceil(in_flight + waiting))

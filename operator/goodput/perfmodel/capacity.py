@@ -16,6 +16,7 @@ from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.load import Load, load, load_at
 from goodput.perfmodel.queueing import NEVER_SECONDS, Latency, latency_of
 from goodput.perfmodel.replica import Replica, Shape, replica, replica_pool, replica_times
+from goodput.perfmodel.search import crossing
 
 __all__ = [
     "KV_SHARE",
@@ -36,7 +37,6 @@ __all__ = [
 
 # Share of KV tokens that sequences in flight may hold on average; above it preemption begins.
 KV_SHARE = 0.9
-_HALVINGS = 12
 # Nearly idle replicas wait for nobody: to spread the same requests over more of them buys next to nothing. So a replica
 # is given at least this share of the highest rate that it keeps up with, whatever the objective says.
 LEAST_SHARE = 0.1
@@ -65,7 +65,6 @@ class Capacity(Value, frozen=True, kw_only=True):
     wall: Wall
     max_num_seqs: int
     sequences: float  # in flight at that rate
-    overload_sequences: float  # in flight where even the mean request misses its objective
     prefill_tokens_per_second: float  # of a replica that does nothing else
     output_tokens_per_second: float  # at that rate
     at_capacity: Latency  # of one pipeline stage's share
@@ -124,6 +123,29 @@ def latency(
     return latency_of(one, load_at(one, rps / shape.pipeline_parallel), objective)
 
 
+@lru_cache(maxsize=1024)
+def overload_sequences(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective) -> float:
+    """Sequences in flight at which the mean request misses an objective, at least those at capacity.
+
+    More of them only spoil each other. Raises `ModelDoesNotFit`.
+    """
+    one = replica(arch, gpu, shape, lengths.rounded())
+    tpot_limit = objective.tpot_seconds or NEVER_SECONDS
+    ttft_limit = objective.ttft_seconds or NEVER_SECONDS
+
+    def late(arrivals: float) -> float:
+        at = latency_of(one, load(one, arrivals), objective)
+        return max(at.tpot_mean_seconds / tpot_limit, at.ttft_mean_seconds / ttft_limit) - 1.0
+
+    full = _within_slots(one)
+    alone, loaded = late(0.0), late(full)
+    most = full
+    if loaded > 0.0:
+        most = crossing(late, 0.0, full, at_low=alone, at_high=loaded)[0] if alone < 0.0 else 0.0
+    sequences = latency_of(one, load(one, most), objective).sequences * shape.pipeline_parallel
+    return max(sequences, capacity(arch, gpu, shape, lengths, objective).sequences)
+
+
 def highest_rate(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) -> float:
     """Requests per second that one replica keeps up with, were KV cache and max-num-seqs no bound.
 
@@ -176,7 +198,7 @@ def capacity_of(one: Replica, objective: Objective, *, stages: int = 1) -> Capac
     feasible = idle.good >= objective.attainment
     full = _within_slots(one)
     stable = load(one, full).rps
-    arrivals, wall = _highest(one, objective, full, objective.attainment if feasible else 1.0)
+    arrivals, wall = _highest(one, objective, full, objective.attainment if feasible else 1.0, idle.good)
     at_load: Load | None = load(one, arrivals)
     rate = load(one, arrivals).rps
     if not feasible:
@@ -192,7 +214,6 @@ def capacity_of(one: Replica, objective: Objective, *, stages: int = 1) -> Capac
         wall=wall,
         max_num_seqs=round(one.sequences_limit * stages),
         sequences=at.sequences * stages,
-        overload_sequences=max(at.sequences, _overload(one, objective, full)) * stages,
         prefill_tokens_per_second=one.input_mean / busy * stages,
         output_tokens_per_second=rate * one.output_mean * stages,
         at_capacity=at,
@@ -205,21 +226,18 @@ def capacity_of(one: Replica, objective: Objective, *, stages: int = 1) -> Capac
 def _within_slots(one: Replica) -> float:
     """Arrivals per step up to which the sequences that run find room, on average."""
     limit = min(KV_SHARE * one.kv_sequences, one.sequences_limit)
-    low, high = 0.0, one.most_arrivals
 
-    def running(arrivals: float) -> float:
+    def beyond(arrivals: float) -> float:
         at = load(one, arrivals)
-        return at.batch + at.rps * one.alone_mean
+        return at.batch + at.rps * one.alone_mean - limit
 
-    if running(high) <= limit:
-        return high
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if running(middle) <= limit else (low, middle)
-    return low
+    most = beyond(one.most_arrivals)
+    if most <= 0.0:
+        return one.most_arrivals
+    return crossing(beyond, 0.0, one.most_arrivals, at_low=-limit, at_high=most)[0]
 
 
-def _highest(one: Replica, objective: Objective, full: float, wanted: float) -> tuple[float, Wall]:
+def _highest(one: Replica, objective: Objective, full: float, wanted: float, idle_good: float) -> tuple[float, Wall]:
     """(most arrivals per step at which the share `wanted` is good, up to `full`; what stops there)."""
 
     def at(arrivals: float) -> Latency:
@@ -227,14 +245,14 @@ def _highest(one: Replica, objective: Objective, full: float, wanted: float) -> 
 
     if wanted >= 1.0:
         return 0.0, Wall.TIME
-    if at(full).good >= wanted:
+    lacking = wanted - at(full).good
+    if lacking <= 0.0:
         if full >= one.most_arrivals:
             return full, Wall.TIME
         return full, _slot_wall(one)
-    low, high = 0.0, full
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if at(middle).good >= wanted else (low, middle)
+    low, high = crossing(
+        lambda arrivals: wanted - at(arrivals).good, 0.0, full, at_low=wanted - idle_good, at_high=lacking
+    )
     return low, _binding(one, at(high), at(low))
 
 
@@ -246,7 +264,7 @@ def _salvaged(one: Replica, objective: Objective, full: float, good: float) -> t
     served well into that for throughput.
     """
     stable = load(one, full).rps
-    helped, wall = _highest(one, objective, full, objective.attainment * good) if good > 0.0 else (0.0, Wall.TIME)
+    helped, wall = _highest(one, objective, full, objective.attainment * good, good) if good > 0.0 else (0.0, Wall.TIME)
     rate = good * load(one, helped).rps + (1.0 - good) * THROUGHPUT_SHARE * stable
     given_up = min(1.0, (1.0 - good / objective.attainment) / _GIVEN_UP)
     floor = LEAST_SHARE * stable
@@ -273,21 +291,3 @@ def _binding(one: Replica, beyond: Latency, at: Latency) -> Wall:
         Wall.E2E: late > 0.5 * beyond.ttft_mean_seconds,
     }
     return _slot_wall(one) if waits_for_slot.get(wall, False) else wall
-
-
-def _overload(one: Replica, objective: Objective, full: float) -> float:
-    """Sequences in flight at which the mean request misses an objective: more of them only spoil each other."""
-    tpot_limit = objective.tpot_seconds or NEVER_SECONDS
-    ttft_limit = objective.ttft_seconds or NEVER_SECONDS
-
-    def fits(at: Latency) -> bool:
-        return at.tpot_mean_seconds <= tpot_limit and at.ttft_mean_seconds <= ttft_limit
-
-    most = latency_of(one, load(one, full), objective)
-    if fits(most):
-        return most.sequences
-    low, high = 0.0, full
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if fits(latency_of(one, load(one, middle), objective)) else (low, middle)
-    return latency_of(one, load(one, low), objective).sequences

@@ -13,9 +13,12 @@ from math import exp
 
 from goodput.domain.values import Value
 from goodput.perfmodel.replica import Prompt, Replica
+from goodput.perfmodel.search import crossing
 
 _MOST_FEEDBACK = 0.97
 _ITERATIONS = 3
+# Share of its arrivals to which a load is found for a rate.
+_RATE_TOLERANCE = 2e-4
 # A prompt so short that its arithmetic hides, yet it wakes most experts.
 _FEW_TOKENS = 32.0
 
@@ -204,14 +207,17 @@ def _generating(rate: float, dispersion: float) -> float:
 
 def load_at(replica: Replica, rps: float) -> Load | None:
     """The replica at `rps` requests/s; None where it cannot keep up."""
-    low, high = 0.0, replica.most_arrivals
-    highest = load(replica, high)
+    highest = load(replica, replica.most_arrivals)
     if rps > highest.rps:
         return None
-    for _ in range(24):
-        middle = 0.5 * (low + high)
-        found = load(replica, middle)
-        if abs(found.rps - rps) <= 1e-4 * rps:
-            return found
-        low, high = (middle, high) if found.rps < rps else (low, middle)
+    if rps <= 0.0:
+        return load(replica, 0.0)
+    low, _ = crossing(
+        lambda arrivals: load(replica, arrivals).rps - rps,
+        0.0,
+        replica.most_arrivals,
+        at_low=-rps,
+        at_high=highest.rps - rps,
+        tolerance=_RATE_TOLERANCE,
+    )
     return load(replica, low)
