@@ -85,6 +85,7 @@ CONSTANTS = (
     Constant("attention_flops", 1.0, 0.10, "of kernels'", "MFU of attention in prefill", 1.25),
     Constant("layer_seconds", 55e-6, 0.15, "s", "launches and fixed times of the kernels of a layer"),
     Constant("sparse_layer_seconds", 40e-6, 0.3, "s", "routing and combining in a layer with experts"),
+    Constant("block_layer_seconds", 25e-6, 0.4, "s", "what fp8 with a scale for each block adds to a layer"),
     Constant("sequence_seconds", 5e-6, 0.7, "s", "the same for each sequence"),
     Constant("prompt_layer_seconds", 200e-6, 0.25, "s", "least time of a layer in a step with prompts"),
     Constant("sparse_prompt_layer_seconds", 250e-6, 0.4, "s", "what experts add to that"),

@@ -68,6 +68,7 @@ class Efficiency(Value, frozen=True, kw_only=True):
     expert_copies: float  # times that a token's vector is read or written for each expert that it visits
     layer_seconds: float  # launches and small kernels of a layer
     sparse_layer_seconds: float  # what routing, permuting and combining add in a layer with experts
+    block_layer_seconds: float  # what fp8 with a scale for each block adds to a layer
     step_seconds: float  # scheduling and sampling of a step
     sequence_seconds: float  # the same for each sequence of the step
     prompt_layer_seconds: float  # least time of a layer in a step with prompts: the host launches kernel by kernel
@@ -123,9 +124,7 @@ def from_constants(
     known = kernels["families"][name]
     bandwidth = _of_family("weight_bandwidth", name, kernels, fitted)
     flops = _of_family("flops", name, kernels, fitted)
-    formats = {
-        key: {**entry, **known.get("formats", {}).get(key, {})} for key, entry in sorted(kernels["formats"].items())
-    }
+    formats = sorted(kernels["formats"].items())
     linked = (
         scale_up_bytes_per_second >= _LEAST_LINK_BYTES_PER_SECOND
         if scale_up_bytes_per_second is not None
@@ -140,12 +139,11 @@ def from_constants(
     kv = _of_family("kv_bandwidth", name, kernels, fitted)
     return Efficiency(
         weight_bandwidth=tuple(
-            (key, bandwidth * fitted.get(f"weight_bandwidth.{key}", entry["bandwidth"]))
-            for key, entry in formats.items()
+            (key, bandwidth * fitted.get(f"weight_bandwidth.{key}", entry["bandwidth"])) for key, entry in formats
         ),
         kv_bandwidth=kv,
         kv_bandwidth_fp8=kv * fitted.get(f"kv_fp8.{name}", known["kv_fp8"]),
-        flops=tuple((key, flops * fitted.get(f"flops.{key}", entry["flops"])) for key, entry in formats.items()),
+        flops=tuple((key, flops * fitted.get(f"flops.{key}", entry["flops"])) for key, entry in formats),
         attention_flops=known.get("whole", {}).get(
             "attention_flops", known["attention_flops"] * fitted["attention_flops"]
         ),
@@ -155,6 +153,7 @@ def from_constants(
         expert_copies=fitted["expert_copies"],
         layer_seconds=fitted["layer_seconds"],
         sparse_layer_seconds=fitted["sparse_layer_seconds"],
+        block_layer_seconds=fitted["block_layer_seconds"],
         step_seconds=kernels["step_seconds"],
         sequence_seconds=fitted["sequence_seconds"],
         prompt_layer_seconds=fitted["prompt_layer_seconds"],

@@ -165,6 +165,7 @@ def step_times(
     kv = rank.kept()
     latency, token_communication = _communication(arch, reach, tensor_parallel, data_parallel)
     fixed = reach.layer_seconds * arch.layers + reach.sparse_layer_seconds * arch.sparse_layers + reach.step_seconds
+    fixed += reach.block_layer_seconds * arch.layers if BLOCK_FP8 in (attention_format, dense_format) else 0.0
     fixed += reach.data_parallel_seconds if data_parallel > 1 else 0.0
     fixed += latency + reach.hand_over_seconds * (pipeline_parallel - 1)
     prompt_step = reach.prompt_layer_seconds * arch.layers + reach.sparse_prompt_layer_seconds * arch.sparse_layers
