@@ -101,7 +101,7 @@ def test_fp8_multiplies_faster_only_where_the_gpu_has_it(gpu: str, faster: bool)
 def test_data_parallel_ranks_share_sequences_and_repeat_attention() -> None:
     arch = architecture("deepseek-ai/DeepSeek-V3")
     tensor, data = step_times(arch, GPUS["h200-sxm"], 8), step_times(arch, GPUS["h200-sxm"], 1, data_parallel=8)
-    assert data.kv_token < 0.15 * tensor.kv_token
+    assert data.kv_token < 0.25 * tensor.kv_token
     assert data.weights > 3.0 * tensor.weights
     assert data.experts == pytest.approx(tensor.experts)
 
