@@ -106,7 +106,7 @@ class Operator:
         memories = Memories(self.cluster)
         applier = Applier(api, world, self.cluster, leading=self.leading, limit=asyncio.Semaphore(settings.concurrency))
         book = StatusBook()
-        teller = Teller(EventRecorder(api, settings.identity), self.metrics)
+        teller = Teller(EventRecorder(api, settings.identity, leading=self.leading), self.metrics)
         self.reconciler = Reconciler(
             observer=observer,
             applier=applier,

@@ -50,3 +50,14 @@ async def test_failure_to_write_is_no_failure() -> None:
     api.fault = failing("create", times=1, error=Unavailable("503", 503))
     await EventRecorder(api, "me").record(MODEL, reason="Demand", action="ScaleUp", note="x" * 5000)
     assert api.writes == []
+
+
+async def test_who_no_longer_leads_writes_none() -> None:
+    """A process that was frozen and wakes up has an event to write: its Lease is another's by then."""
+    api, leads = FakeKube(), True
+    recorder = EventRecorder(api, "me", clock=lambda: 1000.0, leading=lambda: leads)
+    await recorder.record(MODEL, reason="Demand", action="ScaleUp", note="2 -> 3")
+    leads = False
+    await recorder.record(MODEL, reason="Demand", action="ScaleUp", note="2 -> 3")
+    await recorder.record(MODEL, reason="Demand", action="ScaleUp", note="3 -> 4")
+    assert len(api.writes) == 1

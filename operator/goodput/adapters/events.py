@@ -45,16 +45,29 @@ class _Series:
 
 
 class EventRecorder:
-    """Writes events; a failure to write one is logged and otherwise ignored."""
+    """Writes events; a failure to write one is logged and otherwise ignored.
 
-    def __init__(self, api: KubeApi, instance: str, clock: Callable[[], float] = time.time) -> None:
+    Who does not lead writes none: the leader tells of what it sees, and a process that was frozen speaks of the past.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        instance: str,
+        clock: Callable[[], float] = time.time,
+        leading: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._api = api
         self._instance = instance
         self._clock = clock
+        self._leading = leading
         self._series: dict[tuple[str, str, str], _Series] = {}
 
     async def record(self, subject: Subject, *, reason: str, action: str, note: str, warning: bool = False) -> None:
         """Tell about `subject`: `reason` is one CamelCase word for why, `action` one for what was done."""
+        if not self._leading():
+            log.info("event %s of %s/%s not written: no longer the leader", reason, subject.namespace, subject.name)
+            return
         now = self._clock()
         note = _cut(note)
         identity = (subject.uid, reason, note)
