@@ -166,7 +166,8 @@ def _exclusions(excluded: Sequence[Excluded], duplicates: int, points: int) -> s
 
 def _constants(constants: Mapping[str, float]) -> str:
     text = (
-        f"## The {len(CONSTANTS)} constants\n\nPriors are log-normal; spread is that of the logarithm. They and the form\n"
+        f"## The {len(CONSTANTS)} constants\n\n"
+        "Priors are log-normal; spread is that of the logarithm. They and the form\n"
         "of the model were chosen after looking at fits of all points: what is held out above is held out of\n"
         "the fit, not of that choice, and a model or GPU that nobody has seen may be further off.\n\n"
     )
