@@ -154,3 +154,13 @@ def test_a_card_holds_so_many_slices(profile: str, want: int) -> None:
     """Seven slices of compute, eight of memory."""
     found = sized("Qwen/Qwen3-0.6B", "--gpu-type", f"a100-40g-sxm-{profile}")
     assert found["gpuTypes"][0]["replicasPerCard"] == want
+
+
+def test_a_wildcard_leaves_slices_out_unless_they_are_asked_for() -> None:
+    """Cards, and with `--mig` their slices too; an exact name is always meant."""
+    few, many = (
+        {place["name"] for place in sized("Qwen/Qwen3-0.6B", "--gpu-type", "h100*", *mig)["gpuTypes"]}
+        for mig in ((), ("--mig",))
+    )
+    assert few == {"h100-sxm", "h100-nvl", "h100-pcie"}
+    assert "h100-sxm-1g.10gb" in many

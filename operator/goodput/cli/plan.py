@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -134,7 +133,7 @@ def _show(plan: Planned, every: bool) -> None:
     click.echo("")
     rows = plantext.rows(plan, every, MOST_ROWS)
     if rows:
-        show(table(plantext.COLUMNS, rows))
+        show(table(plantext.columns(plan), rows))
     say(plantext.told(plan, len(rows)))
 
 
@@ -219,14 +218,11 @@ def plan_intent(
 def _candidates(
     intent: ModelIntent, types: Sequence[GpuType], question: Question
 ) -> tuple[tuple[GpuType, ...], dict[str, tuple[str, ...]]]:
+    from goodput.cli.gputypes import matching
     from goodput.perfmodel.options import allowed
 
-    for pattern in question.patterns:
-        if not any(fnmatchcase(gpu.name, pattern) for gpu in types):
-            known = ", ".join(gpu.name for gpu in types if not gpu.slice_of)
-            raise click.ClickException(f"--gpu-type: no type is named {pattern}; there are {known}")
-    matching = [gpu.name for gpu in types if any(fnmatchcase(gpu.name, pattern) for pattern in question.patterns)]
-    named = [name for name in matching if not intent.gpu_types or name in intent.gpu_types] or intent.gpu_types
+    matched = [gpu.name for gpu in matching(types, question.patterns, mig=question.mig)]
+    named = [name for name in matched if not intent.gpu_types or name in intent.gpu_types] or intent.gpu_types
     candidates, foreign = allowed(types, named)
     left_out: dict[str, tuple[str, ...]] = {}
     if not named and not question.mig:

@@ -129,15 +129,15 @@ def as_json(plan: Planned) -> dict[str, Any]:
             "lengthsAssumed": plan.lengths_assumed,
         },
         "chosen": plan.winner.label if plan.winner else None,
-        "options": [option_as_json(option) for option in plan.options],
+        "options": [option_as_json(option, wanted.objective.attainment) for option in plan.options],
         "notches": [_notch(notch) for notch in plan.notches],
         "diagnosis": _diagnosis(plan.diagnosis) if plan.diagnosis else None,
         "leftOut": {why: list(names) for why, names in plan.left_out.items()},
     }
 
 
-def option_as_json(option: Option) -> dict[str, Any]:
-    """One option; what was not reached (the time of what does not fit) is null."""
+def option_as_json(option: Option, attainment: float) -> dict[str, Any]:
+    """One option; what was not reached (the time of what does not fit) is null. Percentiles are at `attainment`."""
     return {
         "option": option.label,
         "gpuType": option.gpu.name,
@@ -170,17 +170,19 @@ def option_as_json(option: Option) -> dict[str, Any]:
         "capacity": None
         if option.capacity is None
         else {"requestsPerSecond": rounded(option.capacity.rps), "wall": option.capacity.wall.value},
-        "fleet": None if option.fleet is None else _fleet(option, option.fleet),
+        "fleet": None if option.fleet is None else _fleet(option, option.fleet, attainment),
     }
 
 
-def _fleet(option: Option, fleet: Fleet) -> dict[str, Any]:
+def _fleet(option: Option, fleet: Fleet, attainment: float) -> dict[str, Any]:
     return {
         "replicas": fleet.replicas,
         "gpus": fleet.gpus,
         "requestsPerSecond": rounded(fleet.rps),
         "ttftSeconds": rounded(fleet.at_load.ttft_mean_seconds),
         "tpotSeconds": rounded(fleet.at_load.tpot_mean_seconds),
+        "ttftPercentileSeconds": rounded(fleet.at_load.ttft.quantile(attainment)),
+        "tpotPercentileSeconds": rounded(fleet.at_load.tpot.quantile(attainment)),
         "attainment": rounded(fleet.at_load.good),
         "costPerHour": rounded(fleet.cost.per_hour),
         "costPerThousandRequests": rounded(fleet.cost.per_thousand_requests),

@@ -17,21 +17,6 @@ from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.notches import Notch
 from goodput.perfmodel.verdicts import binds, duration
 
-COLUMNS = (
-    "option",
-    "replicas",
-    "gpus",
-    "ttft",
-    "tpot",
-    "attainment",
-    "cost/h",
-    "/1k req",
-    "/1M out",
-    "mfu",
-    "mbu",
-    "bottleneck",
-    "verdict",
-)
 # Words of a verdict in a table; the first row is the winner's.
 _VERDICTS = {
     Verdict.CAPPED: "too few replicas",
@@ -85,6 +70,15 @@ def heading(plan: Planned) -> Iterator[str]:
         )
 
 
+def columns(plan: Planned) -> tuple[str, ...]:
+    """Names of the columns; times are those that the share of requests which the SLO asks for does not exceed."""
+    percentile = f"p{100.0 * plan.wanted.objective.attainment:g}"
+    return (
+        *("option", "replicas", "gpus", f"ttft {percentile}", f"tpot {percentile}", "attainment"),
+        *("cost/h", "/1k req", "/1M out", "mfu", "mbu", "bottleneck", "verdict"),
+    )
+
+
 def rows(plan: Planned, every: bool, most: int) -> list[list[Any]]:
     """Rows of the table: all options, or the best of each type, at most so many."""
     shown: list[Option] = []
@@ -95,10 +89,11 @@ def rows(plan: Planned, every: bool, most: int) -> list[list[Any]]:
         elif option.gpu.name not in types and len(shown) < most:
             shown.append(option)
             types.add(option.gpu.name)
-    return [_row(option, option is plan.winner) for option in shown]
+    attainment = plan.wanted.objective.attainment
+    return [_row(option, option is plan.winner, attainment) for option in shown]
 
 
-def _row(option: Option, chosen: bool) -> list[Any]:
+def _row(option: Option, chosen: bool, attainment: float) -> list[Any]:
     fleet = option.fleet
     verdict = "chosen" if chosen else _VERDICTS.get(option.verdict, "")
     if option.why:
@@ -109,8 +104,8 @@ def _row(option: Option, chosen: bool) -> list[Any]:
         option.label,
         fleet.replicas,
         fleet.gpus,
-        duration(fleet.at_load.ttft_mean_seconds),
-        duration(fleet.at_load.tpot_mean_seconds),
+        duration(fleet.at_load.ttft.quantile(attainment)),
+        duration(fleet.at_load.tpot.quantile(attainment)),
         share(fleet.at_load.good),
         money(fleet.cost.per_hour),
         money(fleet.cost.per_thousand_requests),
@@ -201,11 +196,13 @@ def _questions(plan: Planned, winner: Option) -> Iterator[str]:
         f"  Can it run?             Weights take {gib(pool.weight_bytes)} of each GPU, the KV cache "
         f"{gib(pool.pool_bytes)}: {count(pool.tokens)} tokens, about {at_once} requests at once."
     )
-    at = fleet.at_load
+    at, wanted = fleet.at_load, plan.wanted.objective.attainment
+    asked = percent(wanted, MOST_DECIMALS)
     yield (
         f"  How long does it take?  At {rate(fleet.rps / fleet.replicas)} requests/s a replica, TTFT is "
-        f"{duration(at.ttft_mean_seconds)} and TPOT {duration(at.tpot_mean_seconds)} on average; "
-        f"{share(at.good)} of requests meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
+        f"{duration(at.ttft_mean_seconds)} and TPOT {duration(at.tpot_mean_seconds)} on average, and for {asked} of "
+        f"requests at most {duration(at.ttft.quantile(wanted))} and {duration(at.tpot.quantile(wanted))}; "
+        f"{share(at.good)} meet the SLO. {_sentence(binds(able.wall))} at {rate(able.rps)} requests/s."
     )
     if fleet.cost.per_hour is None:
         ranked = f"Unknown: no price of {winner.gpu.name} is known, options were ranked by GPUs."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -158,16 +157,11 @@ def _sized(
 
 
 def _types(patterns: Sequence[str], mig: bool) -> list[GpuType]:
+    from goodput.cli.gputypes import matching
     from goodput.perfmodel import built_in_gpu_types
 
     types = built_in_gpu_types()
-    for pattern in patterns:
-        if not any(fnmatchcase(gpu.name, pattern) for gpu in types):
-            known = ", ".join(gpu.name for gpu in types if not gpu.slice_of)
-            raise click.ClickException(f"--gpu-type: no type is named {pattern}; there are {known}")
-    if patterns:
-        return [gpu for gpu in types if any(fnmatchcase(gpu.name, pattern) for pattern in patterns)]
-    return [gpu for gpu in types if mig or not gpu.slice_of]
+    return matching(types, patterns, mig=mig) if patterns else [gpu for gpu in types if mig or not gpu.slice_of]
 
 
 def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int | None, kv_dtype: str) -> Place:
