@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
+from math import log
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
@@ -45,6 +46,7 @@ THROUGHPUT_SHARE = 0.7
 # Misses of an idle replica beyond what the objective allows (as a share of what it asks for) from which on only those
 # requests count that an idle replica serves in time. Up to there one goes over into the other.
 _GIVEN_UP = 0.1
+_NO_MISSES = 1e-9
 
 
 class Wall(StrEnum):
@@ -208,13 +210,12 @@ def capacity_of(one: Replica, objective: Objective, *, stages: int = 1) -> Capac
         rate = LEAST_SHARE * stable
         at_load = load_at(one, rate)
     at = latency_of(one, at_load, objective)
-    busy = sum(each.share * each.alone_seconds for each in one.prompts)
     return Capacity(
         rps=rate * stages,
         wall=wall,
         max_num_seqs=round(one.sequences_limit * stages),
         sequences=at.sequences * stages,
-        prefill_tokens_per_second=one.input_mean / busy * stages,
+        prefill_tokens_per_second=one.input_mean / one.alone_mean * stages,
         output_tokens_per_second=rate * one.output_mean * stages,
         at_capacity=at,
         idle=idle,
@@ -245,13 +246,18 @@ def _highest(one: Replica, objective: Objective, full: float, wanted: float, idl
 
     if wanted >= 1.0:
         return 0.0, Wall.TIME
-    lacking = wanted - at(full).good
+
+    def beyond(good: float) -> float:
+        # Misses grow exponentially: their logarithm is nearly straight.
+        return log(max(_NO_MISSES, 1.0 - good) / (1.0 - wanted))
+
+    lacking = beyond(at(full).good)
     if lacking <= 0.0:
         if full >= one.most_arrivals:
             return full, Wall.TIME
         return full, _slot_wall(one)
     low, high = crossing(
-        lambda arrivals: wanted - at(arrivals).good, 0.0, full, at_low=wanted - idle_good, at_high=lacking
+        lambda arrivals: beyond(at(arrivals).good), 0.0, full, at_low=beyond(idle_good), at_high=lacking
     )
     return low, _binding(one, at(high), at(low))
 

@@ -7,6 +7,8 @@ from math import erfc, exp, log, sqrt
 from goodput.domain.values import Value
 
 _SQRT2 = sqrt(2.0)
+# Shares below this are not looked at.
+RARE = 1e-4
 
 
 class Part(Value, frozen=True):
@@ -38,7 +40,7 @@ class Mixture(Value, frozen=True):
     def above(self, limit: float) -> float:
         """Share (0..1) of outcomes that exceed `limit`."""
         total = 0.0
-        late = self.late_share > 0.0 and self.late_seconds > 0.0
+        late = self.late_share > RARE and self.late_seconds > 0.0
         for part in self.parts:
             beyond = part.above(limit)
             if late:

@@ -12,7 +12,7 @@ from math import erfc, exp, pi, sqrt
 
 from goodput.domain.intent import Objective
 from goodput.domain.values import Value
-from goodput.perfmodel.distribution import Mixture, Part
+from goodput.perfmodel.distribution import RARE, Mixture, Part
 from goodput.perfmodel.load import Load
 from goodput.perfmodel.replica import Replica
 
@@ -55,7 +55,7 @@ def latency_of(replica: Replica, load: Load | None, objective: Objective) -> Lat
     tpot = _tpot(replica, load, own)
     ttft_limit = objective.ttft_seconds
     ttft_misses = 0.0 if ttft_limit is None else ttft.above(ttft_limit)
-    unslotted = ttft_misses if ttft.late_share <= 0.0 else Mixture(ttft.parts).above(ttft_limit or NEVER_SECONDS)
+    unslotted = ttft_misses if ttft.late_share <= RARE else Mixture(ttft.parts).above(ttft_limit or NEVER_SECONDS)
     ttft_mean = ttft.mean
     return Latency(
         rps=load.rps,

@@ -1,0 +1,62 @@
+"""The latency model against its judges: the simulated engine, and logs of a real one."""
+
+import pytest
+from benchmarks.capacity import CASES, drawn, knowing, plant_of
+from benchmarks.request_logs import LOGS, figures, logged, replayed
+
+from goodput.perfmodel.capacity import Wall, capacity_of
+from goodput.perfmodel.load import load_at
+from goodput.perfmodel.queueing import latency_of
+from goodput.simulator.capacity import engine_config, trial
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize(
+    ("name", "walls"),
+    [
+        ("chat, TPOT binds", {Wall.TPOT}),
+        ("chat, TTFT binds", {Wall.TTFT}),
+        ("KV binds (32B TP2)", {Wall.KV}),
+        ("sequences bind", {Wall.SEQUENCES}),
+        ("equal lengths", {Wall.TPOT, Wall.TTFT}),
+    ],
+)
+def test_an_engine_holds_what_is_called_its_capacity(name, walls):
+    """Told the step times of a plant, and nothing of its scheduler: 95 % asked for, at least 92 % good."""
+    case = BY_NAME[name]
+    plant = plant_of(case)
+    found = capacity_of(knowing(case, plant), case.objective)
+    config = engine_config(plant, case.batched_tokens, case.max_num_seqs)
+    lengths = drawn(case.lengths, case.seed, config.max_model_len)
+    run = trial(
+        plant, config, lengths, case.judged, rate_per_second=found.rps, seed=case.seed, seconds=3000.0 / found.rps
+    )
+    assert found.wall in walls
+    assert run.attainment >= 0.92
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("chat, TPOT binds", 0.5), ("chat, TPOT binds", 0.9), ("long answers", 0.7)]
+)
+def test_percentiles_at_a_load_are_those_of_an_engine(name, share):
+    """p95 of TTFT within 20 %, of TPOT within 8 %."""
+    case = BY_NAME[name]
+    plant = plant_of(case)
+    replica = knowing(case, plant)
+    rate = share * capacity_of(replica, case.objective).rps
+    at = latency_of(replica, load_at(replica, rate), case.objective)
+    config = engine_config(plant, case.batched_tokens, case.max_num_seqs)
+    lengths = drawn(case.lengths, case.seed, config.max_model_len)
+    run = trial(plant, config, lengths, case.judged, rate_per_second=rate, seed=case.seed, seconds=1500.0 / rate)
+    assert at.ttft.quantile(0.95) == pytest.approx(run.ttft_p95_seconds, rel=0.2)
+    assert at.tpot.quantile(0.95) == pytest.approx(run.tpot_p95_seconds, rel=0.08)
+
+
+@pytest.mark.parametrize(("name", "model", "tensor_parallel"), LOGS)
+def test_a_flood_takes_as_long_as_it_took(name, model, tensor_parallel):
+    """300 requests on real vLLM: TPOT, end-to-end time and makespan within 15 %, TTFT (a long queue) within 25 %."""
+    measured = logged(name)
+    truth, believed = figures(measured), figures(replayed(measured, model, tensor_parallel))
+    for key, seconds in truth.items():
+        assert believed[key] == pytest.approx(seconds, rel=0.25 if key[0] == "TTFT" else 0.15), key
