@@ -114,6 +114,9 @@ def test_who_is_much_faster_than_readers_is_told() -> None:
         pytest.param(["-f", "-", "--rate", "nan"], manifests(), 2, "'--rate': nan is not above 0", id="NaN rate"),
         pytest.param(["-f", "-", "--rate", "-1"], manifests(), 2, "--rate", id="negative rate"),
         pytest.param(["-f", "-", "--gpu-type", "x"], manifests(), 1, "no type is named x", id="no such type"),
+        pytest.param(
+            ["-f", "-", "--gpu-type", "l4"], manifests(gpuTypes=["l40s"]), 1, "allows l40s only", id="not allowed"
+        ),
         pytest.param(["-f", "-", "--plot", "pie=x.svg"], manifests(), 2, "--plot", id="no such plot"),
         pytest.param(["-f", "-", "--plot", "frontier=x.doc"], manifests(), 2, ".svg", id="no such format"),
         pytest.param(["-f", "-"], manifests(model="a/b"), 1, "spec.architecture", id="unknown model"),

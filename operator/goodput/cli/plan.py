@@ -222,7 +222,11 @@ def _candidates(
     from goodput.perfmodel.options import allowed
 
     matched = [gpu.name for gpu in matching(types, question.patterns, mig=question.mig)]
-    named = [name for name in matched if not intent.gpu_types or name in intent.gpu_types] or intent.gpu_types
+    named = [name for name in matched if not intent.gpu_types or name in intent.gpu_types]
+    if matched and not named:
+        allowed_names = ", ".join(intent.gpu_types)
+        raise click.ClickException(f"--gpu-type: spec.gpuTypes of Model {intent.key.name} allows {allowed_names} only")
+    named = named or list(intent.gpu_types)
     candidates, foreign = allowed(types, named)
     left_out: dict[str, tuple[str, ...]] = {}
     if not named and not question.mig:
