@@ -22,6 +22,7 @@ from goodput.domain.observed import (
     PoolView,
     RouterTelemetry,
 )
+from goodput.perfmodel import built_in_gpu_types
 from goodput.simulator.engine import Engine
 from goodput.simulator.plant import Plant, StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, Sequence
@@ -43,6 +44,8 @@ PLANT = Plant(
     request_overhead_seconds=0.015,
     attention_flops_per_token_pair=524_288.0,
 )
+# What the law believes of the GPU are the priors that it ships with.
+TYPES = built_in_gpu_types()
 _SCRAPE, _TICK, _STEP = 15.0, 10.0, 1.0
 _PRE_STOP = 8.0
 
@@ -161,7 +164,7 @@ def run(
 
     begin = -120.0
     first = decide(snapshot(ModelView(intent=intent(), pool=PoolView(name="serve", exists=False), router=router(
-        created_at=START + begin), telemetry=None)), {}, policy, START + begin).models[0]  # fmt: skip
+        created_at=START + begin), telemetry=None), types=TYPES), {}, policy, START + begin).models[0]  # fmt: skip
     memory[KEY] = first.memory
     assert first.pool is not None
     admission = first.pool.placement.max_num_queued_requests
@@ -203,7 +206,9 @@ def run(
             routed = (START + now, float(arrivals), float(errors))
         if now >= next_tick:
             next_tick += _TICK
-            plan = decide(snapshot(_look(pods, now, wanted, routed)), memory, policy, START + now).models[0]  # type: ignore[arg-type]
+            plan = decide(snapshot(_look(pods, now, wanted, routed), types=TYPES), memory, policy, START + now).models[
+                0
+            ]  # type: ignore[arg-type]
             memory[KEY] = plan.memory
             outcome.counted += plan.figures.offered_delta
             outcome.good_lower += plan.figures.good_lower_delta

@@ -17,6 +17,10 @@ from goodput.domain.observed import PodState, PoolView
 from goodput.domain.plan import Placement
 from goodput.perfmodel import capacity
 
+# Up to so many times the capacity that priors give, live speeds alone are believed: so much do priors err, by a fifth
+# in each efficiency. Beyond it, load has to show it.
+_PRIORS_ERR = 1.4
+
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
     """Believed capacity of a replica, demand, and the load to provide for."""
@@ -53,9 +57,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction, prefill_correction=prefill)
     work.plain_rps = work.able.rps
     if correction > 1.0 or prefill > 1.0:
-        # Believed above what efficiencies of the prior give at these lengths only as far as load has shown.
         prior = capacity(arch, gpu, shape, work.lengths, objective)
-        work.plain_rps = min(work.able.rps, max(prior.rps, 1.1 * memory.proven_rps))
+        work.plain_rps = min(work.able.rps, max(_PRIORS_ERR * prior.rps, 1.1 * memory.proven_rps))
     demand = work.demand
     if demand is not None and ready:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
