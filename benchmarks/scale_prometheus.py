@@ -76,8 +76,14 @@ class Served:
             Quantity.GENERATION_TOKENS: OUTPUT_TOKENS,
             Quantity.ITL_SUM: 0.03 * OUTPUT_TOKENS,
             Quantity.ITL_COUNT: OUTPUT_TOKENS,
+            Quantity.PREFILL_SUM: 0.12,
+            Quantity.PREFILL_COUNT: 1.0,
         }
         return self.requests * each[quantity]
+
+
+# Engines that do not speculate export none of these.
+_SPECULATION = frozenset({Quantity.DRAFTS, Quantity.ACCEPTED_TOKENS})
 
 
 @dataclass(slots=True)
@@ -183,6 +189,8 @@ class Fleet:
 
     def _pools(self) -> Rows:
         for quantity, names in POOL_SUMS.items():
+            if quantity in _SPECULATION:
+                continue
             for model in self.models:
                 yield f'"__name__":"{names.alternatives[0]}",{self._model(model)}', model.sums(quantity)
 
