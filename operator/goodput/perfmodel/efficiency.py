@@ -45,7 +45,7 @@ BLOCK_FP8 = "fp8-block"
 WEIGHT_ONLY = "weight-only"
 # A GPU that sends this much to each neighbour has a link of its own (NVLink, Infinity Fabric), not PCIe alone.
 _LEAST_LINK_BYTES_PER_SECOND = 100e9
-# No family that was measured reaches more of a peak.
+# What a family without points is believed to reach of a peak at most: what its own kernels do at their best.
 _MOST_SHARE = 0.9
 _WITHOUT_LINK = frozenset({"ada", "turing", "blackwell-rtx"})
 
@@ -79,8 +79,8 @@ class Efficiency(Value, frozen=True, kw_only=True):
     hand_over_seconds: float  # from one pipeline stage to the next
     expert_imbalance: float  # fullest expert-parallel rank over the mean one, less 1
     data_parallel_seconds: float  # what ranks of data parallelism wait for each other in a step
+    request_seconds: float  # HTTP and hand-over before a request is scheduled, and back
     request_token_seconds: float  # the same for each token of the prompt: tokenisation and parsing on the host
-    request_seconds: float  # HTTP, tokenisation and hand-over before a request is scheduled, and back
 
 
 def family(gpu_name: str) -> str:
@@ -144,9 +144,7 @@ def from_constants(
         kv_bandwidth=kv,
         kv_bandwidth_fp8=kv * fitted.get(f"kv_fp8.{name}", known["kv_fp8"]),
         flops=tuple((key, flops * fitted.get(f"flops.{key}", entry["flops"])) for key, entry in formats),
-        attention_flops=known.get("whole", {}).get(
-            "attention_flops", known["attention_flops"] * fitted["attention_flops"]
-        ),
+        attention_flops=known["attention_flops"] * fitted["attention_flops"],
         expert_bandwidth=bandwidth * fitted["expert_bandwidth"],
         expert_flops=fitted["expert_flops"],
         expert_padding_tokens=fitted["expert_padding_tokens"],
@@ -164,20 +162,17 @@ def from_constants(
         hand_over_seconds=kernels["hand_over_seconds"],
         expert_imbalance=fitted["expert_imbalance"],
         data_parallel_seconds=fitted["data_parallel_seconds"],
-        request_token_seconds=fitted["request_token_seconds"],
         request_seconds=fitted["request_seconds"],
+        request_token_seconds=fitted["request_token_seconds"],
     )
 
 
 def _of_family(what: str, name: str, kernels: Mapping[str, Any], fitted: Mapping[str, float]) -> float:
-    """The fitted share of a family with points; else its kernels' share times what those families keep of theirs.
-
-    What was measured of a family end to end (`whole`) is taken before what its kernels do.
-    """
+    """The fitted share of a family with points; else its kernels' share times what those families keep of theirs."""
     families = kernels["families"]
-    own = fitted.get(f"{what}.{name}", families[name].get("whole", {}).get(what))
+    own = fitted.get(f"{what}.{name}")
     if own is not None:
-        return float(own)
+        return own
     fitted_families = [key for key in families if f"{what}.{key}" in fitted]
     kept = [log(fitted[f"{what}.{key}"] / families[key][what]) for key in fitted_families]
     share: float = families[name][what] * exp(sum(kept) / len(kept))
