@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, fit
 from goodput.perfmodel.gpus import gpu_type, whole_cards
@@ -49,6 +50,35 @@ def test_few_tokens_touch_few_experts() -> None:
         for arch in (sparse, dense)
     ]
     assert growth[0] < 0.5 * growth[1]
+
+
+def test_every_rank_reads_a_latent_vector_whole() -> None:
+    """576 elements of a token in each of 61 layers, at any tensor degree; heads are shared out."""
+    latent, heads, gpu = architecture(MODELS[1]), architecture(MODELS[0]), gpu_type("h200-sxm")
+    assert latent is not None
+    assert heads is not None
+    assert gpu is not None
+
+    def kept(arch: Architecture, tensor: int) -> float:
+        short, long = (
+            decode(arch, gpu, Shape(tensor_parallel=tensor), batch=1.0, context_tokens=tokens).bytes
+            for tokens in (1000.0, 2000.0)
+        )
+        return (long - short) / 1000.0
+
+    assert kept(latent, 8) == pytest.approx(61 * 576 * 2)
+    assert kept(heads, 8) == pytest.approx(131_072 / 8)
+
+
+def test_the_last_token_of_a_prompt_alone_goes_to_the_output_head() -> None:
+    """Of a small model with a large vocabulary the head would be a third of the arithmetic."""
+    arch, gpu = architecture("Qwen/Qwen3-0.6B"), gpu_type("l4")
+    assert arch is not None
+    assert gpu is not None
+    body = arch.active_parameters - arch.embedding_parameters - arch.head_parameters
+    assert arch.head_parameters > 0.3 * body
+    prompt = prefill(arch, gpu, Shape(), Lengths(100.0, 10.0))
+    assert 200.0 * body < prompt.flop < 1.1 * 200.0 * body
 
 
 def test_mbu_of_a_7b_model_at_100_tokens_a_second() -> None:

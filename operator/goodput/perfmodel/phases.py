@@ -7,13 +7,15 @@ Roofline).
 
 from __future__ import annotations
 
-from goodput.domain.architecture import Architecture, LayerKind
+from goodput.domain.architecture import Architecture, KvLayers, LayerKind
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Shape, replica_times
+from goodput.perfmodel.kvcache import rank_token_bytes
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import engine_defaults
 from goodput.perfmodel.precision import compute_column, kv_format
+from goodput.perfmodel.weights import Parallel, rank_weights
 
 _FLOP_PER_PARAMETER = 2.0  # multiply and add
 
@@ -22,8 +24,8 @@ class Phase(Value, frozen=True, kw_only=True):
     """Work of one GPU in one phase, and how long it is believed to take."""
 
     name: str
-    flop: float
-    bytes: float
+    flop: float  # that the model needs: an equal share, whatever ranks repeat
+    bytes: float  # that the GPU moves, what every rank reads whole included
     seconds: float
 
     @property
@@ -50,13 +52,13 @@ def ridge(arch: Architecture, gpu: GpuType) -> float:
 def decode(arch: Architecture, gpu: GpuType, shape: Shape, *, batch: float, context_tokens: float) -> Phase:
     """One plain step of one token for each of `batch` sequences of `context_tokens`."""
     ranks = shape.tensor_parallel * shape.pipeline_parallel
-    flop = batch * (_weight_flop(arch) + _attention_flop(arch, context_tokens))
-    moved = _weight_bytes(arch, batch) + batch * _kept_bytes(arch, shape.kv_dtype, context_tokens)
+    flop = batch * (_weight_flop(arch) + _head_flop(arch) + _attention_flop(arch, context_tokens))
+    moved = rank_weight_bytes(arch, shape.tensor_parallel, batch) + batch * _kept_bytes(arch, shape, context_tokens)
     times = replica_times(arch, gpu, Shape(tensor_parallel=shape.tensor_parallel, kv_dtype=shape.kv_dtype))
     return Phase(
         name=f"decode, batch {batch:.0f}",
         flop=flop / ranks,
-        bytes=moved / ranks,
+        bytes=moved / shape.pipeline_parallel,
         seconds=times.decode(batch, context_tokens),
     )
 
@@ -68,10 +70,16 @@ def prefill(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) ->
     chunk = shape.max_num_batched_tokens or engine_defaults(gpu)[1]
     times = replica_times(arch, gpu, Shape(tensor_parallel=shape.tensor_parallel, kv_dtype=shape.kv_dtype))
     chunks = max(1.0, tokens / chunk)
-    # A token attends to the half of the prompt that comes before it, on average.
-    flop = tokens * (_weight_flop(arch) + _attention_flop(arch, tokens / 2.0))
-    moved = chunks * _weight_bytes(arch, min(tokens, chunk)) + _kept_bytes(arch, shape.kv_dtype, tokens)
-    return Phase(name="prefill", flop=flop / ranks, bytes=moved / ranks, seconds=times.prefill(tokens, chunk)[0])
+    # A token attends to the half of the prompt that comes before it, on average. The last one alone goes to the head.
+    flop = tokens * (_weight_flop(arch) + _attention_flop(arch, tokens / 2.0)) + _head_flop(arch)
+    moved = chunks * rank_weight_bytes(arch, shape.tensor_parallel, min(tokens, chunk))
+    moved += _kept_bytes(arch, shape, tokens)
+    return Phase(
+        name="prefill",
+        flop=flop / ranks,
+        bytes=moved / shape.pipeline_parallel,
+        seconds=times.prefill(tokens, chunk)[0],
+    )
 
 
 class Use(Value, frozen=True, kw_only=True):
@@ -117,35 +125,47 @@ def use(
 
 
 def _weight_flop(arch: Architecture) -> float:
-    """FLOP of one token with all weights that it visits."""
-    return _FLOP_PER_PARAMETER * (arch.active_parameters - arch.embedding_parameters)
+    """FLOP of one token with all weights of the layers that it visits."""
+    return _FLOP_PER_PARAMETER * (arch.active_parameters - arch.embedding_parameters - arch.head_parameters)
+
+
+def _head_flop(arch: Architecture) -> float:
+    """FLOP of one token with the output head."""
+    return _FLOP_PER_PARAMETER * arch.head_parameters
 
 
 def _attention_flop(arch: Architecture, context_tokens: float) -> float:
-    """FLOP of one token with the tokens that it attends to."""
+    """FLOP of one token with the tokens that it attends to, or with the state that stands for them."""
     return sum(
-        group.layers * group.attention_flops * _seen(group.window_tokens, context_tokens)
+        group.reading_layers
+        * group.attention_flops
+        * (1.0 if group.kind is LayerKind.STATE else _seen(group, context_tokens))
         for group in arch.kv_layers
-        if group.kind is not LayerKind.STATE
     )
 
 
-def _weight_bytes(arch: Architecture, tokens: float) -> float:
-    """Bytes of weights that a step of so many tokens reads: E*(1-(1-k/E)^t) of E experts."""
-    experts = arch.expert_parameters * arch.quantised_bytes
-    others = arch.weight_bytes - arch.embedding_parameters * arch.plain_bytes - experts
+def rank_weight_bytes(arch: Architecture, tensor_parallel: int, tokens: float) -> float:
+    """Bytes of weights that one tensor rank reads in a step of so many tokens: E*(1-(1-k/E)^t) of E experts."""
+    weights = rank_weights(arch, Parallel(tensor=tensor_parallel))
     untouched: float = (1.0 - arch.expert_share) ** tokens
-    return others + experts * (1.0 - untouched)
+    head = arch.head_parameters * arch.plain_bytes / tensor_parallel
+    return weights.attention + weights.dense + head + weights.experts * (1.0 - untouched)
 
 
-def _kept_bytes(arch: Architecture, kv_dtype: str, context_tokens: float) -> float:
-    """Bytes of one sequence in the KV cache, states included."""
-    element = kv_format(kv_dtype).element_bytes
+def _kept_bytes(arch: Architecture, shape: Shape, context_tokens: float) -> float:
+    """Bytes of one sequence that one tensor rank reads of the KV cache; states are read and written."""
+    form, tensor = kv_format(shape.kv_dtype), shape.tensor_parallel
     return sum(
-        group.state_bytes or group.bytes_per_token(element) * _seen(group.window_tokens, context_tokens)
+        2.0 * group.state_bytes / tensor
+        if group.kind is LayerKind.STATE
+        else group.reading_layers * rank_token_bytes(group, form, tensor) * _seen(group, context_tokens)
         for group in arch.kv_layers
     )
 
 
-def _seen(window_tokens: int, context_tokens: float) -> float:
-    return min(context_tokens, float(window_tokens)) if window_tokens else context_tokens
+def _seen(group: KvLayers, context_tokens: float) -> float:
+    """Tokens of a context that these layers attend to; of a chunk, half on average."""
+    limit = float(group.window_tokens or group.attended_tokens)
+    if group.kind is LayerKind.CHUNK:
+        limit *= 0.5
+    return min(context_tokens, limit) if limit else context_tokens

@@ -51,7 +51,7 @@ class KvFormat(Value, frozen=True, kw_only=True):
 
     name: str
     element_bytes: float
-    head_bytes: float = 0.0  # scales of one head of one token, of K and of V
+    head_bytes: float = 0.0  # scale of one head of one token; K has one and V another
     latent_bytes: float | None = None  # of a latent vector with its scales, where the format packs it
     native: str = ""  # column of `GpuType.flops` that a GPU must have
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from goodput.domain.architecture import Architecture, KvLayers, LayerKind
+from goodput.domain.architecture import Architecture, LayerKind
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.efficiency import BLOCK_FP8, WEIGHT_ONLY, Efficiency, efficiency, share_of
+from goodput.perfmodel.kvcache import rank_token_bytes
 from goodput.perfmodel.precision import KvFormat, compute_column, kv_format
 from goodput.perfmodel.weights import Parallel, rank_weights
 
@@ -48,8 +49,8 @@ class StepTimes(Value, frozen=True, kw_only=True):
     token_communication: float  # all-reduces, for one token of the step
     sequence: float
     data_parallel: float = 1.0  # ranks that hold attention for sequences of their own
-    request_token: float  # the same for each token of its prompt
     request: float  # what a request pays once, before it is scheduled and after
+    request_token: float  # the same for each token of its prompt
 
     def reads(self, tokens: float) -> float:
         """Time to read the weights that a step of `tokens` tokens touches: E*(1-(1-k/E)^t) of E experts."""
@@ -277,7 +278,7 @@ class _Rank(Value, frozen=True):
                 # Read and written in every step.
                 state += 2.0 * group.state_bytes / self.tensor_parallel / bandwidth
                 continue
-            one = self._token_bytes(group) * group.reading_layers / bandwidth
+            one = rank_token_bytes(group, self.kv, self.tensor_parallel) * group.reading_layers / bandwidth
             if group.latent and group.elements_per_head:
                 # Every head multiplies the one vector, as K and as V: that may take longer than reading it.
                 heads = self.arch.attention_heads / self.tensor_parallel
@@ -293,14 +294,6 @@ class _Rank(Value, frozen=True):
                 token += one
                 pair += products
         return _Kept(token=token, windows=tuple(windows), pair=pair, pair_windows=tuple(pair_windows), state=state)
-
-    def _token_bytes(self, group: KvLayers) -> float:
-        """Bytes of one token in one layer on this rank: whole heads, at least one; a latent vector whole."""
-        if group.latent:
-            latent = self.kv.latent_bytes if group.elements_per_head else None
-            return latent or group.elements_per_head * self.kv.element_bytes + group.fixed_bytes
-        heads = ceil(group.heads / self.tensor_parallel)
-        return heads * (group.elements_per_head * self.kv.element_bytes + self.kv.head_bytes) + group.fixed_bytes
 
 
 def _communication(
