@@ -252,6 +252,13 @@ class EnvSource(ApiModel):
     """A key of a Secret in the Model's namespace."""
 
 
+VALUE_OR_SOURCE = Rule(
+    cel="has(self.value) != has(self.valueFrom)",
+    message="an environment variable has either value or valueFrom",
+    holds=lambda env: (env.value is None) != (env.value_from is None),
+)
+
+
 class EnvVar(ApiModel):
     """One environment variable of the engine."""
 
@@ -262,13 +269,7 @@ class EnvVar(ApiModel):
     value_from: EnvSource | None = None
     """Where its value comes from. Unset: it is `value`."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="has(self.value) != has(self.valueFrom)",
-            message="an environment variable has either value or valueFrom",
-            holds=lambda env: (env.value is None) != (env.value_from is None),
-        ),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (VALUE_OR_SOURCE,)
 
 
 Image = Annotated[

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from goodput.api.base import ApiModel, Int, LabelName
-from goodput.api.engine import EnvSource, Image
+from goodput.api.engine import VALUE_OR_SOURCE, EnvSource, Image
 from goodput.api.quantities import KubeQuantity
 from goodput.api.rules import ListOf, Rule, cel_string, matches
-from goodput.api.template import RESOURCES, requests_within_limits
+from goodput.api.template import REQUESTS_WITHIN_LIMITS, only_resources
 
 # Variables that Goodput sets in every container of a check begin so.
 CHECK_ENV_PREFIX = "GOODPUT_"
@@ -25,11 +25,7 @@ _Word = Annotated[str, Field(max_length=4096)]
 _CheckAmounts = Annotated[
     dict[str, KubeQuantity],
     Field(max_length=3),
-    Rule(
-        cel="self.all(k, k in [" + ", ".join(cel_string(name) for name in RESOURCES) + "])",
-        message=f"only {', '.join(RESOURCES)} can be set: GPUs are the canary's, a check asks it over HTTP",
-        holds=lambda amounts: all(name in RESOURCES for name in amounts),
-    ),
+    only_resources(": GPUs are the canary's, a check asks it over HTTP"),
 ]
 
 
@@ -41,17 +37,7 @@ class CheckResources(ApiModel):
     limits: _CheckAmounts | None = None
     """Amounts at most: cpu, memory, ephemeral-storage. Unset: the namespace's defaults."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel=(
-                "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) ||"
-                " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
-            ),
-            message="a request is at most its limit",
-            holds=requests_within_limits,
-            path=".requests",
-        ),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (REQUESTS_WITHIN_LIMITS,)
 
 
 class CheckEnvVar(ApiModel):
@@ -73,13 +59,7 @@ class CheckEnvVar(ApiModel):
     value_from: EnvSource | None = None
     """Where its value comes from. Unset: it is `value`."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="has(self.value) != has(self.valueFrom)",
-            message="an environment variable has either value or valueFrom",
-            holds=lambda env: (env.value is None) != (env.value_from is None),
-        ),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (VALUE_OR_SOURCE,)
 
 
 class CheckContainer(ApiModel):

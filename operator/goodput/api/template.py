@@ -41,18 +41,36 @@ _KEY_RULES = (
 )
 
 
-_RESOURCE_NAMES = Rule(
-    cel="self.all(k, k in [" + ", ".join(cel_string(name) for name in RESOURCES) + "])",
-    message=f"only {', '.join(RESOURCES)} can be set; GPUs follow from the GPU type and spec.parallelism",
-    holds=lambda amounts: all(name in RESOURCES for name in amounts),
-)
-_Amounts = Annotated[dict[str, KubeQuantity], Field(max_length=3), _RESOURCE_NAMES]
+def only_resources(where_gpus: str) -> Rule:
+    """That amounts are of CPU, memory and ephemeral storage; `where_gpus` says why GPUs are not set here."""
+    return Rule(
+        cel="self.all(k, k in [" + ", ".join(cel_string(name) for name in RESOURCES) + "])",
+        message=f"only {', '.join(RESOURCES)} can be set{where_gpus}",
+        holds=lambda amounts: all(name in RESOURCES for name in amounts),
+    )
 
 
-def requests_within_limits(resources: Any) -> bool:
-    """Whether no request of `resources` is above its limit."""
+_Amounts = Annotated[
+    dict[str, KubeQuantity],
+    Field(max_length=3),
+    only_resources("; GPUs follow from the GPU type and spec.parallelism"),
+]
+
+
+def _requests_within_limits(resources: Any) -> bool:
     requests, limits = resources.requests or {}, resources.limits or {}
     return all(parse_quantity(requests[name]) <= parse_quantity(limits[name]) for name in requests if name in limits)
+
+
+REQUESTS_WITHIN_LIMITS = Rule(
+    cel=(
+        "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) ||"
+        " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
+    ),
+    message="a request is at most its limit",
+    holds=_requests_within_limits,
+    path=".requests",
+)
 
 
 class Resources(ApiModel):
@@ -63,17 +81,7 @@ class Resources(ApiModel):
     limits: _Amounts | None = None
     """Amounts at most: cpu, memory, ephemeral-storage. Unset: none; no memory limit is set by default."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel=(
-                "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) ||"
-                " quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)"
-            ),
-            message="a request is at most its limit",
-            holds=requests_within_limits,
-            path=".requests",
-        ),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (REQUESTS_WITHIN_LIMITS,)
 
 
 class PersistentVolumeClaimSource(ApiModel):
