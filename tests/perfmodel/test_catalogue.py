@@ -63,7 +63,7 @@ def test_every_built_in_architecture_can_be_read():
         found = architecture(name)
         assert found is not None
         assert found.parameters >= found.active_parameters > 0
-        assert found.kv_bytes_per_token + found.kv_window_bytes_per_token > 0
+        assert sum(group.bytes_per_token() for group in found.kv_layers) > 0
 
 
 GIB = 1024.0**3

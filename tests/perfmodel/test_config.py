@@ -134,8 +134,9 @@ def test_layers_with_a_window_are_told_from_those_without():
     }
     found = architecture_from_config("gemma", gemma)
     assert found.kv_bytes_per_token == 10 * 16 * 256 * 2
-    assert found.kv_window_bytes_per_token == 52 * 16 * 256 * 2
-    assert found.kv_window_tokens == 1024
+    (window,) = (group for group in found.kv_layers if group.window_tokens)
+    assert window.bytes_per_token() == 52 * 16 * 256 * 2
+    assert window.window_tokens == 1024
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -166,7 +167,7 @@ def test_what_layers_keep_of_a_sequence(name, kept):
     assert (
         *by_kind.values(),
         found.kv_bytes_per_token,
-        found.kv_window_bytes_per_token,
+        sum(group.bytes_per_token() for group in found.kv_layers if group.window_tokens),
         found.state_bytes,
     ) == kept
 

@@ -127,8 +127,8 @@ def test_three_layers_sharing_keep_a_third_and_a_window_of_a_tenth_keeps_a_tenth
     assert sharing.kv_bytes_per_token * 3 == plain.kv_bytes_per_token
     (window,) = windowed.kv_layers
     assert window.window_tokens * window.bytes_per_token() * 10 == 10_000 * plain.kv_bytes_per_token
-    reading = sharing.attention_flops_per_token_per_context_token
-    assert reading == plain.attention_flops_per_token_per_context_token
+    (few,), (all_layers,) = sharing.kv_layers, plain.kv_layers
+    assert few.reading_layers * few.attention_flops == all_layers.reading_layers * all_layers.attention_flops
 
 
 @pytest.mark.parametrize(("context", "tensor"), [(2, 8), (4, 8), (8, 8)])

@@ -9,7 +9,9 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.perfmodel import architecture, built_in_gpu_types, fit, model_ids
-from goodput.perfmodel.memory import KvPool, kv_rank_share
+from goodput.perfmodel.kvcache import rank_token_bytes
+from goodput.perfmodel.memory import KvPool
+from goodput.perfmodel.precision import kv_format
 from goodput.perfmodel.weights import Parallel, cannot_split
 
 
@@ -49,10 +51,15 @@ def test_kv_cache_of_a_500b_model_with_full_attention():
 
 def test_kv_heads_shard_over_ranks_up_to_their_number_and_latent_attention_does_not():
     """Llama-3.1-70B has 81,920 B a token on each of 4 ranks; 8 heads over 16 ranks are replicated; MLA always is."""
+
+    def share(name: str, tensor_parallel: int) -> float:
+        (kept,) = arch(name).kv_layers
+        return rank_token_bytes(kept, kv_format("bf16"), tensor_parallel) / rank_token_bytes(kept, kv_format("bf16"), 1)
+
     llama = arch("meta-llama/Llama-3.1-70B")
-    assert llama.kv_bytes_per_token * kv_rank_share(llama, 4) == 81_920
-    assert kv_rank_share(llama, 16) == kv_rank_share(llama, 8) == 1 / 8
-    assert kv_rank_share(arch("deepseek-ai/DeepSeek-V3"), 8) == 1.0
+    assert llama.kv_bytes_per_token * share(llama.name, 4) == 81_920
+    assert share(llama.name, 16) == share(llama.name, 8) == 1 / 8
+    assert share("deepseek-ai/DeepSeek-V3", 8) == 1.0
 
 
 def test_what_is_left_after_weights_and_activations_is_the_kv_pool():

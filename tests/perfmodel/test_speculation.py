@@ -10,7 +10,7 @@ from goodput.domain.intent import Objective
 from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity, observed_speed
-from goodput.perfmodel.drafters import added_kv_bytes_per_token, added_weight_bytes, drafter, with_drafter
+from goodput.perfmodel.drafters import added_weight_bytes, drafter, with_drafter
 from goodput.perfmodel.replica import replica_times
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.speculation import (
@@ -223,7 +223,9 @@ def test_memory_holds_what_a_drafter_brings_and_a_lookup_brings_nothing():
     model = Speculation(method=DraftMethod.DRAFT, model=LLAMA_8B, draft=arch(LLAMA_8B))
     whole = with_drafter(target, model)
     assert added_weight_bytes(target, model) == pytest.approx(arch(LLAMA_8B).weight_bytes)
-    assert added_kv_bytes_per_token(target, model) == arch(LLAMA_8B).kv_bytes_per_token
+    own = drafter(target, model)
+    assert own is not None
+    assert own.kv_bytes_per_token == arch(LLAMA_8B).kv_bytes_per_token
     assert whole.kv_bytes_per_token == target.kv_bytes_per_token + arch(LLAMA_8B).kv_bytes_per_token
     # Both keep eight heads of 128: one kind of layers to the engine.
     assert [group.layers for group in whole.kv_layers] == [80 + 32]

@@ -173,28 +173,6 @@ class Architecture(Value, frozen=True, kw_only=True):
         return sum(group.bytes_per_token() for group in self.kv_layers if group.kind is LayerKind.FULL)
 
     @property
-    def attention_flops_per_token_per_context_token(self) -> float:
-        """FLOP of attention of one new token for one context token, in the layers that see every token.
-
-        Layers with sparse index attention count by their indexer, which does see every token.
-        """
-        return sum(
-            group.reading_layers * group.attention_flops
-            for group in self.kv_layers
-            if group.kind is LayerKind.FULL and not group.attended_tokens
-        )
-
-    @property
-    def kv_window_bytes_per_token(self) -> float:
-        """KV bytes of one token in the windowed layers, bf16."""
-        return sum(group.bytes_per_token() for group in self.kv_layers if group.window_tokens)
-
-    @property
     def state_bytes(self) -> float:
         """Bytes of the states of one sequence (Mamba, gated delta net), not divided over ranks."""
         return sum(group.state_bytes for group in self.kv_layers)
-
-    @property
-    def kv_window_tokens(self) -> int:
-        """Tokens that windowed layers see; 0: there are none."""
-        return max((group.window_tokens for group in self.kv_layers), default=0)

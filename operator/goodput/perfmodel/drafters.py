@@ -80,12 +80,6 @@ def added_weight_bytes(arch: Architecture, speculation: Speculation) -> float:
     return found.weight_bytes - shared
 
 
-def added_kv_bytes_per_token(arch: Architecture, speculation: Speculation) -> float:
-    """KV bytes of one token that the drafter keeps, bf16, not divided over ranks."""
-    found = drafter(arch, speculation)
-    return 0.0 if found is None else found.kv_bytes_per_token
-
-
 @lru_cache(maxsize=256)
 def with_drafter(arch: Architecture, speculation: Speculation | None) -> Architecture:
     """The target as the KV pool sees it: layers of its drafter draw from the same one. Their weights are not in it."""

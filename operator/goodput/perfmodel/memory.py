@@ -91,11 +91,6 @@ def engine_defaults(gpu: GpuType) -> tuple[int, int]:
     return 256, 2048
 
 
-def kv_rank_share(arch: Architecture, tensor_parallel: int) -> float:
-    """Share of a token's KV that one tensor rank holds: heads are whole, and latent attention has one."""
-    return max(1, arch.kv_heads // tensor_parallel) / arch.kv_heads
-
-
 def fit(
     arch: Architecture,
     gpu: GpuType,
