@@ -32,6 +32,18 @@ from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, 
 KEY = Key("default", "llama-8b")
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 START = 1_000_000.0
+# Counters of a whole pool.
+SUMS = (
+    "prompt_tokens",
+    "cached_prompt_tokens",
+    "generation_tokens",
+    "itl_sum_seconds",
+    "itl_count",
+    "prefill_sum_seconds",
+    "prefill_count",
+    "drafts",
+    "accepted_tokens",
+)
 # What one replica of `intent` on the l40s of these tests is believed to hold, in requests/s of public conversations.
 # Loads of tests are multiples of it; what is believed of the real type changes with every calibration.
 REPLICA_RPS = 3.6

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import START, counters, engine_mark, marks, one, pod, pool, telemetry, view
+from tests.decide.builders import START, SUMS, counters, engine_mark, marks, one, pod, pool, telemetry, view
 from tests.decide.test_replicas import condition, missed, replicas, steady
 
 from goodput.decide.history import attainment, totals
@@ -201,15 +201,7 @@ def test_a_restart_is_no_time_in_which_nothing_came():
     "where",
     [
         "engine",
-        "prompt_tokens",
-        "cached_prompt_tokens",
-        "generation_tokens",
-        "itl_sum_seconds",
-        "itl_count",
-        "prefill_sum_seconds",
-        "prefill_count",
-        "drafts",
-        "accepted_tokens",
+        *SUMS,
         "requests",
         "errors",
         "router time",

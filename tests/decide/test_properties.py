@@ -5,7 +5,7 @@ import math
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.decide.builders import START, counters, gpu, one, pod, pool, router, snapshot, telemetry, view
+from tests.decide.builders import START, SUMS, counters, gpu, one, pod, pool, router, snapshot, telemetry, view
 
 from goodput.decide import Policy, decide
 from goodput.decide.memory_codec import dumps, loads
@@ -22,19 +22,6 @@ QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 states = st.sampled_from([PodState.READY, PodState.STARTING, PodState.PENDING, PodState.UNREADY, PodState.FAILED])
 hostile_number = st.floats(0, 1e6) | st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e300])
 hostile = st.none() | hostile_number
-
-
-SUMS = (
-    "prompt_tokens",
-    "cached_prompt_tokens",
-    "generation_tokens",
-    "itl_sum_seconds",
-    "itl_count",
-    "prefill_sum_seconds",
-    "prefill_count",
-    "drafts",
-    "accepted_tokens",
-)
 
 
 def history(rps: float, pods: int, age: float = 600.0) -> LoopMemory:

@@ -41,18 +41,7 @@ def ready_status(
         )
         for spec in pod["spec"]["containers"]
     ]
-    return build_status(
-        pod,
-        containers,
-        [],
-        Conditions(),
-        host_ip=host_ip,
-        pod_ip=pod_ip,
-        start_time=now,
-        sandbox_ready=True,
-        force_not_ready=False,
-        final_phase=None,
-    )
+    return _status(pod, containers, host_ip=host_ip, pod_ip=pod_ip, now=now)
 
 
 def ended_status(pod: Mapping[str, Any], *, host_ip: str, pod_ip: str) -> dict[str, Any]:
@@ -66,9 +55,15 @@ def ended_status(pod: Mapping[str, Any], *, host_ip: str, pod_ip: str) -> dict[s
         views.append(
             ContainerView(spec["name"], spec["image"], state={"terminated": ended}, container_id="sim://virtual")
         )
+    return _status(pod, views, host_ip=host_ip, pod_ip=pod_ip, now=now)
+
+
+def _status(
+    pod: Mapping[str, Any], containers: list[ContainerView], *, host_ip: str, pod_ip: str, now: str
+) -> dict[str, Any]:
     return build_status(
         pod,
-        views,
+        containers,
         [],
         Conditions(),
         host_ip=host_ip,

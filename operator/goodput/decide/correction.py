@@ -56,6 +56,11 @@ class Observation(Value, frozen=True, kw_only=True):
     warm: bool  # no pod turned ready just now, and no roll-out is under way
 
 
+def _of_now(seen: Observation, policy: Policy) -> bool:
+    """Whether warm replicas decoded, and not for so long that the load at the end says nothing of that time."""
+    return seen.warm and seen.batch >= 1.0 and seen.seconds <= GAP_INTERVALS * policy.scrape_seconds
+
+
 def speed(
     memory: LoopMemory,
     arch: Architecture,
@@ -68,12 +73,9 @@ def speed(
 ) -> float:
     """`correction` after one more observation."""
     seen = observation
-    if not seen.warm or seen.itl_seconds is None or seen.itl_count < _LEAST_TOKENS:
+    if not _of_now(seen, policy) or seen.itl_count < _LEAST_TOKENS:
         return memory.correction
-    if seen.seconds > GAP_INTERVALS * policy.scrape_seconds:
-        # Tokens of a long time, against the load of its end.
-        return memory.correction
-    if seen.batch < 1.0 or seen.itl_seconds <= 0.0:
+    if seen.itl_seconds is None or seen.itl_seconds <= 0.0:
         return memory.correction
     found = observed_speed(arch, gpu, shape, lengths, batch=seen.batch, rps=seen.rps, itl_seconds=seen.itl_seconds)
     found = min(policy.correction_max, max(policy.correction_min, found))
@@ -98,9 +100,9 @@ def prefill_speed(
     waits: what queues is spoilt by more than arithmetic.
     """
     seen, before = observation, memory.prefill_correction
-    if not seen.warm or seen.prefill_seconds is None or seen.prefill_count < _LEAST_PROMPTS or seen.waiting > 1.0:
+    if not _of_now(seen, policy) or seen.waiting > 1.0 or seen.prefill_count < _LEAST_PROMPTS:
         return before
-    if seen.seconds > GAP_INTERVALS * policy.scrape_seconds or seen.batch < 1.0 or seen.prefill_seconds <= 0.0:
+    if seen.prefill_seconds is None or seen.prefill_seconds <= 0.0:
         return before
     found = observed_prefill(
         arch,
