@@ -7,16 +7,7 @@ from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
-from goodput.perfmodel import (
-    Lengths,
-    Shape,
-    Wall,
-    architecture,
-    built_in_gpu_types,
-    capacity,
-    latency,
-    observed_speed,
-)
+from goodput.perfmodel import Lengths, Shape, Wall, architecture, built_in_gpu_types, capacity, latency
 from goodput.perfmodel.capacity import LEAST_SHARE, highest_rate
 from goodput.perfmodel.roofline import step_times
 
@@ -109,24 +100,6 @@ def test_latency_grows_to_a_cliff():
     assert seen == sorted(seen, reverse=True)
     assert seen[0] > 0.98
     assert seen[-1] == 0.0
-
-
-def test_the_speed_of_decode_is_read_back_from_inter_token_times():
-    """Step times 20 % longer than believed give a speed of 1/1.2, at any batch and rate."""
-    for batch, rps in ((5.0, 0.5), (20.0, 2.0)):
-        believed = latency(arch(), gpu(), Shape(), CONVERSATION, CHAT, rps=rps)
-        found = observed_speed(
-            arch(), gpu(), Shape(), CONVERSATION, batch=believed.batch, rps=rps, itl_seconds=believed.tpot_mean_seconds
-        )
-        assert found == pytest.approx(1.0, rel=0.02)
-        slower = observed_speed(
-            arch(), gpu(), Shape(), CONVERSATION, batch=batch, rps=rps, itl_seconds=1.2 * believed.tpot_mean_seconds
-        )
-        same = observed_speed(
-            arch(), gpu(), Shape(), CONVERSATION, batch=batch, rps=rps, itl_seconds=believed.tpot_mean_seconds
-        )
-        # Prompts take their share of the longer steps too, less what hides behind reads.
-        assert slower == pytest.approx(same / 1.2, rel=0.05)
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,9 +9,8 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import Objective
 from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.domain.values import Value
-from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity, observed_speed
+from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity
 from goodput.perfmodel.drafters import added_weight_bytes, drafter, with_drafter
-from goodput.perfmodel.replica import replica_times
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.speculation import (
     Drafts,
@@ -270,13 +269,3 @@ def test_a_draft_model_leaves_less_room_for_the_kv_cache():
     model = Speculation(method=DraftMethod.DRAFT, model=LLAMA_8B, draft=arch(LLAMA_8B))
     drafting = capacity(target, h100, _shape(model, drafts_of(DraftMethod.DRAFT, 4)), EDITS, CHAT)
     assert drafting.kv_tokens < 0.8 * plain.kv_tokens
-
-
-def test_the_speed_of_a_replica_that_drafts_is_judged_by_its_steps():
-    """Inter-token latency is observed once per output of a step, of which a draft makes several tokens."""
-    h100 = next(each for each in built_in_gpu_types() if each.name == "h100-sxm")
-    target = arch(LLAMA_70B)
-    shape = _shape(Speculation(method=DraftMethod.NGRAM), drafts_of(DraftMethod.NGRAM, 4))
-    step = replica_times(target, h100, shape).step(8.0, 3000.0)
-    found = observed_speed(target, h100, shape, EDITS, batch=8.0, rps=0.0, itl_seconds=step / 0.9)
-    assert found == pytest.approx(0.9, abs=0.03)

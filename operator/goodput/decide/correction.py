@@ -19,8 +19,8 @@ from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
-from goodput.perfmodel import Lengths, Shape, observed_speed
-from goodput.perfmodel.observed import observed_prefill
+from goodput.perfmodel import Lengths, Shape
+from goodput.perfmodel.observed import observed_prefill, observed_speed
 
 # Fewer inter-token times than this say nothing about a step, fewer requests nothing about prompts.
 _LEAST_TOKENS = 100.0

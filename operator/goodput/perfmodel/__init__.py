@@ -1,6 +1,6 @@
 """What one replica can do: memory, step time and capacity. Numbers only: no I/O but the package's own data."""
 
-from goodput.perfmodel.capacity import Capacity, Wall, capacity, latency, observed_speed
+from goodput.perfmodel.capacity import Capacity, Wall, capacity, latency
 from goodput.perfmodel.catalogue import architecture, model_ids
 from goodput.perfmodel.config import architecture_from_config
 from goodput.perfmodel.gpus import built_in_gpu_types
@@ -24,5 +24,4 @@ __all__ = [
     "fit",
     "latency",
     "model_ids",
-    "observed_speed",
 ]

@@ -31,7 +31,6 @@ __all__ = [
     "capacity_of",
     "highest_rate",
     "latency",
-    "observed_speed",
     "replica_pool",
     "replica_times",
 ]
@@ -155,28 +154,6 @@ def highest_rate(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Length
     """
     one = replica(arch, gpu, shape, lengths.rounded())
     return load(one, one.most_arrivals).rps * shape.pipeline_parallel
-
-
-def observed_speed(
-    arch: Architecture,
-    gpu: GpuType,
-    shape: Shape,
-    lengths: Lengths,
-    *,
-    batch: float,
-    rps: float,
-    itl_seconds: float,
-) -> float:
-    """True over believed speed of decode, from the mean inter-token latency at `batch` sequences and `rps` requests/s.
-
-    The engine observes it once per output of a step, however many tokens a draft made of it. Prompts that arrive during
-    such a step add to it what the model says; the rest is decode.
-    """
-    one = replica(arch, gpu, shape, lengths.rounded())
-    stages = shape.pipeline_parallel
-    believed = load(one, min(rps / stages * itl_seconds, one.most_arrivals))
-    step = one.times.step(max(1.0, batch / stages), one.context)
-    return step / (itl_seconds * (1.0 - believed.prompt_share))
 
 
 @lru_cache(maxsize=4096)

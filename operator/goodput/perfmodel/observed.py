@@ -1,4 +1,4 @@
-"""True over believed speed of prefill, from how long prompts took on live engines."""
+"""True over believed speed of decode and of prefill, from how long steps and prompts took on live engines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,32 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.lengths import Lengths, percentile
+from goodput.perfmodel.load import load
 from goodput.perfmodel.replica import Replica, Shape, replica, replica_times
 
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def observed_speed(
+    arch: Architecture,
+    gpu: GpuType,
+    shape: Shape,
+    lengths: Lengths,
+    *,
+    batch: float,
+    rps: float,
+    itl_seconds: float,
+) -> float:
+    """True over believed speed of decode, from the mean inter-token latency at `batch` sequences and `rps` requests/s.
+
+    The engine observes it once per output of a step, however many tokens a draft made of it. Prompts that arrive during
+    such a step add to it what the model says; the rest is decode.
+    """
+    one = replica(arch, gpu, shape, lengths.rounded())
+    stages = shape.pipeline_parallel
+    believed = load(one, min(rps / stages * itl_seconds, one.most_arrivals))
+    step = one.times.step(max(1.0, batch / stages), one.context)
+    return step / (itl_seconds * (1.0 - believed.prompt_share))
 
 
 class Prefill(Value, frozen=True):
