@@ -56,7 +56,7 @@ def test_a_table_comes_back_in_its_order_with_all_its_columns() -> None:
     text = "\n".join([f"note,{COLUMNS}", *(f"row {number},{row}" for number, row in enumerate(rows))])
     found = table(text)
     assert [row["note"] for row in found] == [f"row {number}" for number in range(len(rows))]
-    wants = ["", "model_path", "system", "precision", "batch_size", "batch_size", "does not fit", "does not fit", ""]
+    wants = ["", "model_path", "system", "precision", "batch_size", "batch_size", "tp_size", "tp_size", ""]
     assert [row["reason"][: len(want)] for row, want in zip(found, wants, strict=True)] == wants
     for row, want in zip(found, wants, strict=True):
         assert all((row[name] == "") is bool(want) for name in RESULTS[:-1])
@@ -80,8 +80,10 @@ def test_more_in_flight_is_slower_for_each_and_faster_for_all() -> None:
         pytest.param([QWEN, "--gpu-type", "abacus"], "", 1, "--gpu-type: 'abacus' is no built-in", id="no such type"),
         pytest.param(["Qwen/Qwen3-32", "--gpu-type", "l4"], "", 1, f"Did you mean {QWEN}", id="a typing error"),
         pytest.param([QWEN, "--gpu-type", "l4", "--precision", "x"], "", 1, "--precision: 'x'", id="no such precision"),
-        pytest.param([QWEN, "--gpu-type", "h100-sxm", "--tp", "3"], "", 1, "3 does not divide the 64", id="heads"),
-        pytest.param([QWEN, "--gpu-type", "t4"], "", 1, "weights need", id="too large"),
+        pytest.param([QWEN, "--gpu-type", "h100-sxm", "--tp", "3"], "", 1, "--tp: TP 3 does not divide", id="heads"),
+        pytest.param([QWEN, "--gpu-type", "h100-sxm", "--pp", "65"], "", 1, "--pp: PP 65 is more than", id="stages"),
+        pytest.param([QWEN, "--gpu-type", "l4", "--input", "1e6"], "", 1, "--input-tokens: 1000211", id="too long"),
+        pytest.param([QWEN, "--gpu-type", "t4"], "", 1, "--tp: Qwen/Qwen3-32B on 1 x t4", id="too large"),
         pytest.param(["--points", "-"], "a,b\n1,2", 1, "lacks the columns model_path, system", id="other columns"),
         pytest.param(["--points", "-"], "", 1, "lacks the columns", id="an empty table"),
         pytest.param(["--points", "-"], f"{COLUMNS}\n1,2", 1, "line 2 of <stdin> has not 10 fields", id="a short row"),

@@ -141,9 +141,13 @@ def test_wrong_arguments_say_what_to_do(arguments: list[str], code: int, want: s
 
 
 def test_heads_that_tensor_parallelism_does_not_divide() -> None:
-    """28 heads over 8 ranks."""
-    place = sized("Qwen/Qwen2.5-7B-Instruct", "--tp", "8", "--gpu-type", "h100-sxm")["gpuTypes"][0]
-    assert (place["fits"], place["why"]) == (False, "TP 8 does not divide the 28 attention heads")
+    """28 heads over 8 ranks, and 10 of keys and values over 4."""
+    for name, tensor, why in (
+        ("Qwen/Qwen2.5-7B-Instruct", "8", "TP 8 does not divide the 28 attention heads"),
+        ("microsoft/phi-4", "4", "TP 4 neither divides the 10 key-value heads nor is a multiple of them"),
+    ):
+        result = size(name, "--tp", tensor)
+        assert (result.exit_code, f"--tp: {why} ({name})" in result.output) == (1, True), result.output
 
 
 @pytest.mark.parametrize(

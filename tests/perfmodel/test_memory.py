@@ -135,13 +135,16 @@ def test_the_error_says_what_would_help(name, device, helps):
     assert [help_ for help_ in helps if help_ not in str(caught.value)] == []
 
 
-def test_heads_that_ranks_cannot_share_are_refused_by_field():
+def test_heads_that_ranks_cannot_share_and_stages_without_layers_are_refused():
     """phi-4 has 40 attention heads and 10 of keys and values: TP 4 divides the first, not the second."""
-    with pytest.raises(ModelDoesNotFit, match=r"spec\.parallelism\.tensor: 4 neither divides the 10") as caught:
+    with pytest.raises(ModelDoesNotFit, match="TP 4 neither divides the 10") as caught:
         fit(arch("microsoft/phi-4"), gpu("h100-sxm"), 4)
     assert caught.value.part == "parallelism"
-    with pytest.raises(ModelDoesNotFit, match="3 does not divide the 32 attention heads"):
+    with pytest.raises(ModelDoesNotFit, match="TP 3 does not divide the 32 attention heads"):
         fit(arch("meta-llama/Llama-3.1-8B"), gpu("h100-sxm"), 3)
+    with pytest.raises(ModelDoesNotFit, match="PP 33 is more than the 32 layers") as caught:
+        fit(arch("meta-llama/Llama-3.1-8B"), gpu("h100-sxm"), 1, 33)
+    assert caught.value.part == "parallelism"
     assert fit(arch("microsoft/phi-4"), gpu("h100-sxm"), 5).tokens > 0
 
 
@@ -225,5 +228,5 @@ def test_more_memory_never_holds_less(name, memory, factor, parallel, dtype):
 def test_twice_the_ranks_hold_no_fewer_sequences(name, tensor):
     """Sharding frees memory for KV on each rank, even where heads or latent vectors are repeated."""
     fewer, more = (tried(name, gpu("b300"), Parallel(tensor=ranks), "auto") for ranks in (tensor, 2 * tensor))
-    assume(fewer is None or not cannot_split(arch(name), 2 * tensor))
+    assume(fewer is None or not cannot_split(arch(name), Parallel(tensor=2 * tensor)))
     assert fewer is None or (more is not None and more.sequences(2000) >= fewer.sequences(2000) * (1 - 1e-9))

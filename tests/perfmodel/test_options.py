@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types
 from goodput.perfmodel.judging import Verdict, judge
 from goodput.perfmodel.notches import frontier, notches
@@ -32,6 +33,8 @@ def model(name: str) -> Architecture:
 
 LLAMA_8B = model("meta-llama/Llama-3.1-8B-Instruct")
 LLAMA_70B = model("meta-llama/Llama-3.1-70B-Instruct")
+PHI_14B = model("microsoft/phi-4")
+KV_HEADS = "TP 4 neither divides the 10 key-value heads nor is a multiple of them"
 QWEN_7B = model("Qwen/Qwen2.5-7B-Instruct")  # 28 heads: no TP 8
 
 
@@ -118,12 +121,33 @@ def test_stages_are_tried_where_latency_does_not_matter() -> None:
         pytest.param({"tensor_parallel": 3}, "h100-sxm", "TP 3 does not divide the 32 attention heads", id="heads"),
         pytest.param({"tensor_parallel": 8}, "t4", "8 GPUs are needed in one pod, a node of t4 has 4", id="node"),
         pytest.param({"pipeline_parallel": 64}, "h100-sxm", "PP 64 is more than the 32 layers", id="layers"),
+        pytest.param({"arch": PHI_14B, "tensor_parallel": 4}, "l40s", KV_HEADS, id="key-value heads"),
     ],
 )
 def test_a_parallelism_that_does_not_exist_is_named(changes: dict[str, Any], gpu: str, why: str) -> None:
-    """One option, which says why it is none."""
+    """One option, which says why it is none, and which field to change."""
     (only,) = options(wanted(**changes), types(gpu))
     assert (only.verdict, only.why) == (Verdict.INVALID, why)
+    assert only.field.startswith("spec.parallelism")
+
+
+def test_no_shape_is_tried_that_the_engine_refuses() -> None:
+    """phi-4 has 40 attention heads and 10 of keys and values: TP 1 and 2, never 4 or 8."""
+    found = options(wanted(PHI_14B, rps=100.0), types("h100-sxm", "l40s"))
+    assert {option.shape.tensor_parallel for option in found} == {1, 2}
+
+
+@pytest.mark.parametrize("mode", list(SpeculationMode))
+def test_a_drafter_that_the_engine_does_not_split_is_named(mode: SpeculationMode) -> None:
+    """28 heads over 8 ranks: no option where it must draft, plain decoding where it may."""
+    drafter = Speculation(method=DraftMethod.DRAFT, mode=mode, model=QWEN_7B.name, draft=QWEN_7B)
+    (only,) = options(wanted(LLAMA_70B, tensor_parallel=8, speculation=drafter), types("h200-sxm"))
+    told = f"its drafter {QWEN_7B.name}: TP 8 does not divide the 28 attention heads"
+    if mode is SpeculationMode.ALWAYS:
+        assert (only.verdict, only.field, only.why) == (Verdict.INVALID, "spec.speculative", told)
+    else:
+        assert (only.verdict, only.shape.drafts) == (Verdict.MEETS, None)
+        assert told in only.note
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,12 @@ def test_a_row_is_answered_in_the_columns_of_benchmarks() -> None:
         ({"osl": "0"}, "osl: '0'"),
         ({"batch_size": "-4"}, "batch_size: '-4'"),
         ({"batch_size": "1.5"}, "batch_size: '1.5'"),
-        ({"precision": "", "tp_size": "1", "system": "h100_sxm"}, "does not fit: "),
+        ({"precision": "", "tp_size": "1", "system": "h100_sxm"}, "tp_size: meta-llama/Llama-3.1-70B on 1 x h100-sxm"),
+        ({"tp_size": "3"}, "tp_size: TP 3 does not divide the 64 attention heads"),
+        ({"tp_size": "4", "model_path": "microsoft/phi-4"}, "tp_size: TP 4 neither divides the 10 key-value heads"),
+        ({"pp_size": "81"}, "pp_size: PP 81 is more than the 80 layers"),
+        ({"isl": "200000"}, "isl: 201024 tokens in and out are more than the 131072"),
+        ({"system": "t4", "precision": "fp8"}, "precision: nvidia/Llama-3.1-70B-FP8 on t4: weights in fp8 need"),
     ],
 )
 def test_what_cannot_be_predicted_is_empty_with_a_reason(change: dict[str, str], says: str) -> None:

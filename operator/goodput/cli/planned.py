@@ -151,6 +151,7 @@ def option_as_json(option: Option, attainment: float) -> dict[str, Any]:
         "speculationNote": option.note or None,
         "verdict": option.verdict.value,
         "why": option.why or None,
+        "field": option.field or None,
         "available": option.available,
         "memory": None
         if option.pool is None

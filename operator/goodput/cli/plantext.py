@@ -168,7 +168,8 @@ def _nothing(plan: Planned) -> Iterator[str]:
         yield "No GPU type may be used: name some with --gpu-type or spec.gpuTypes."
         return
     best = plan.options[0]
-    yield f"No option meets the SLO. The nearest is {best.label}: {best.why}."
+    field = f"{best.field}: " if best.field else ""
+    yield f"No option meets the SLO. The nearest is {best.label}: {field}{best.why}."
     if plan.unbounded is not None and plan.unbounded.fleet is not None:
         fleet = plan.unbounded.fleet
         cost = "" if fleet.cost.per_hour is None else f" at {money(fleet.cost.per_hour)} $/h"

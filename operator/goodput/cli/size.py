@@ -133,6 +133,7 @@ def _sized(
     from goodput.domain.errors import InvalidObject
     from goodput.perfmodel.kvcache import KvSettings, plan_kv
     from goodput.perfmodel.precision import with_precision
+    from goodput.perfmodel.weights import Parallel, cannot_split
 
     tokens = context if context is not None else min(4096, arch.max_model_len)
     if tokens > arch.max_model_len:
@@ -144,6 +145,9 @@ def _sized(
     except InvalidObject as error:
         flag = "--precision" if error.field.endswith("weights") else "--kv-cache-dtype"
         raise click.ClickException(f"{flag}: {error.message}") from error
+    refused = None if tp is None else cannot_split(arch, Parallel(tensor=tp))
+    if refused is not None:
+        raise click.ClickException(f"--tp: {refused[1]} ({arch.name})")
     far = 1 << 30
     return Sized(
         arch=arch,
@@ -167,6 +171,7 @@ def _types(patterns: Sequence[str], mig: bool) -> list[GpuType]:
 def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int | None, kv_dtype: str) -> Place:
     from goodput.domain.errors import ModelDoesNotFit
     from goodput.perfmodel.precision import cannot_keep, cannot_run
+    from goodput.perfmodel.weights import Parallel, cannot_split
 
     degrees = (tp,) if tp else tuple(degree for degree in _DEGREES if degree <= gpu.gpus_per_node)
     why = cannot_run(arch.precision, gpu) or cannot_keep(kv_dtype, gpu)
@@ -174,8 +179,9 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
         return Place(gpu=gpu, tensor_parallel=degrees[0], pool=None, at_once=0.0, per_card=0.0, why=why)
     last = Place(gpu=gpu, tensor_parallel=degrees[-1], pool=None, at_once=0.0, per_card=0.0, why="")
     for degree in degrees:
-        if arch.attention_heads % degree:
-            why = f"TP {degree} does not divide the {arch.attention_heads} attention heads"
+        refused = cannot_split(arch, Parallel(tensor=degree))
+        if refused is not None:
+            why = refused[1]
             continue
         if degree > gpu.gpus_per_node:
             why = f"a node of {gpu.name} has {gpu.gpus_per_node} GPUs"

@@ -19,6 +19,7 @@ from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import Choice, choose
 from goodput.perfmodel.verdicts import missed, shortfall
+from goodput.perfmodel.weights import Parallel, cannot_split
 
 DEGREES = (1, 2, 4, 8)
 
@@ -109,13 +110,16 @@ def shapes(wanted: Requirements, gpu: GpuType) -> Iterator[Shape]:
     """
     stages = (wanted.pipeline_parallel,) if wanted.pipeline_parallel else DEGREES
     degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES
-    heads = wanted.arch.attention_heads
     for pipeline in stages:
         if wanted.pipeline_parallel is None and pipeline > 1 and not (wanted.patient or not _fits(wanted, gpu)):
             return
         for tensor in degrees:
-            if tensor * pipeline <= gpu.gpus_per_node and heads % tensor == 0 and pipeline <= wanted.arch.layers:
+            if tensor * pipeline <= gpu.gpus_per_node and _exists(wanted, tensor, pipeline):
                 yield wanted.plain(tensor, pipeline)
+
+
+def _exists(wanted: Requirements, tensor: int, pipeline: int = 1) -> bool:
+    return cannot_split(wanted.arch, Parallel(tensor=tensor, pipeline=pipeline)) is None
 
 
 @lru_cache(maxsize=4096)
@@ -123,7 +127,7 @@ def _fits(wanted: Requirements, gpu: GpuType) -> bool:
     """Whether some replica without pipeline stages fits."""
     degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES
     for tensor in reversed(degrees):
-        if tensor <= gpu.gpus_per_node and wanted.arch.attention_heads % tensor == 0:
+        if tensor <= gpu.gpus_per_node and _exists(wanted, tensor):
             return holds(wanted, gpu, wanted.plain(tensor))
     return False
 
@@ -139,12 +143,9 @@ def holds(wanted: Requirements, gpu: GpuType, shape: Shape) -> bool:
 def nonexistent(wanted: Requirements, gpu: GpuType) -> Option:
     """The parallelism that was asked for, where a node of this type has none such."""
     tensor, pipeline = wanted.tensor_parallel or 1, wanted.pipeline_parallel or 1
-    if wanted.arch.attention_heads % tensor:
-        field = "spec.parallelism.tensor"
-        why = f"TP {tensor} does not divide the {wanted.arch.attention_heads} attention heads"
-    elif pipeline > wanted.arch.layers:
-        field = "spec.parallelism.pipeline"
-        why = f"PP {pipeline} is more than the {wanted.arch.layers} layers"
+    refused = cannot_split(wanted.arch, Parallel(tensor=tensor, pipeline=pipeline))
+    if refused is not None:
+        field, why = f"spec.parallelism.{refused[0]}", refused[1]
     else:
         field = "spec.parallelism"
         why = f"{tensor * pipeline} GPUs are needed in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
@@ -175,6 +176,9 @@ def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
         found = choose(arch, gpu, shape, lengths, objective, speculation=wanted.speculation)
     except ModelDoesNotFit as error:
         # The more memory, the nearer.
+        if error.part == "parallelism":
+            # Of the model itself no such shape is tried: its drafter refuses it.
+            return Option(gpu=gpu, shape=shape, verdict=Verdict.INVALID, field="spec.speculative", why=str(error))
         needed = arch.weight_bytes / (gpu.memory_bytes * shape.tensor_parallel * shape.pipeline_parallel)
         return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_LARGE, why=str(error), shortfall=needed)
     if found.tokens:

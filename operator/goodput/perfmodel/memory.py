@@ -113,8 +113,8 @@ def fit(
     model on each rank, `speculative_tokens` its tokens a step. With `max_model_len` that length must fit; else the
     longest that does is found, at least 4,096 tokens.
     Raises `ModelDoesNotFit`, whose `part` is `weights`, `activations`, `kv-cache` (for one request), `precision` (which
-    the GPU does not run) or `parallelism` (which does not divide the heads), and `InvalidObject` for a KV dtype that is
-    not known.
+    the GPU does not run) or `parallelism` (into which heads or layers cannot be cut), and `InvalidObject` for a KV
+    dtype that is not known.
     """
     sequences, batched_tokens = engine_defaults(gpu)
     request = _Request(
@@ -140,9 +140,9 @@ def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit
     reason = cannot_run(arch.precision, gpu) or cannot_keep(request.kv_dtype, gpu)
     if reason:
         return _Unfit(part="precision", message=f"{arch.name} on {gpu.name}: {reason}")
-    reason = cannot_split(arch, parallel.tensor, parallel.context)
-    if reason:
-        return _Unfit(part="parallelism", message=f"{arch.name}: spec.parallelism.tensor: {reason}")
+    refused = cannot_split(arch, parallel)
+    if refused is not None:
+        return _Unfit(part="parallelism", message=f"{arch.name}: {refused[1]}")
     requested = gpu.memory_bytes * request.utilisation
     weights = rank_weights(arch, parallel)
     stored = weights.total + request.extra_weight_bytes

@@ -20,7 +20,7 @@ from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.perfmodel.memory import engine_defaults, fit
 from goodput.perfmodel.precision import with_precision
 from goodput.perfmodel.roofline import StepTimes, step_times
-from goodput.perfmodel.weights import Parallel
+from goodput.perfmodel.weights import Parallel, cannot_split
 
 COLUMNS = (
     "model_path",
@@ -55,6 +55,8 @@ _PRECISIONS = {
     "nvfp4": "nvfp4",
     "mxfp4": "mxfp4",
 }
+# Columns that say a degree of `Parallel`.
+_DEGREES = {"tensor": "tp_size", "pipeline": "pp_size"}
 _FOUR_BITS = frozenset({"nvfp4", "mxfp4", "int4"})
 _MOST = 10**7
 
@@ -185,6 +187,9 @@ def _replica(
 ) -> tuple[StepTimes, float, int]:
     """(step times, tokens of KV cache that one token of context is counted by, chunk) of a configuration."""
     gpu, arch = gpu_of(system), architecture_of(model, precision)
+    refused = cannot_split(arch, parallel)
+    if refused is not None:
+        raise Unpredictable(f"{_DEGREES[refused[0]]}: {refused[1]}")
     kv_dtype = kv_dtype_of(arch, gpu)
     pool = fit(arch, gpu, parallel=parallel, kv_dtype=kv_dtype, max_model_len=max_model_len)
     times = step_times(
@@ -202,13 +207,17 @@ def _replica(
 def predict(point: Point, *, mean_length: float = 1.0) -> Prediction:
     """TTFT, TPOT and throughput of `point`; actual lengths are on average `mean_length` of the nominal ones.
 
-    Raises `Unpredictable` for a model, GPU type or precision that is not known, or where it does not fit.
+    Raises `Unpredictable` for a model, GPU type or precision that is not known, a parallelism that does not exist, a
+    request longer than the model's, or where it does not fit.
     """
     longest = int(point.input_tokens + point.output_tokens)
+    most = architecture_of(point.model, point.precision).max_model_len
+    if longest > most:
+        raise Unpredictable(f"isl: {longest} tokens in and out are more than the {most} of {point.model}")
     try:
         times, sequences, chunk_tokens = _replica(point.model, point.system, point.precision, point.parallel, longest)
-    except (InvalidObject, ModelDoesNotFit) as failure:
-        raise Unpredictable(f"does not fit: {failure}") from None
+    except ModelDoesNotFit as failure:
+        raise Unpredictable(f"{'precision' if failure.part == 'precision' else 'tp_size'}: {failure}") from None
     loop = closed_loop(
         times,
         point.concurrency,

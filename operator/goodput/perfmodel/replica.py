@@ -7,6 +7,7 @@ from math import hypot, inf
 from typing import Protocol
 
 from goodput.domain.architecture import Architecture
+from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
 from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
@@ -15,6 +16,7 @@ from goodput.perfmodel.lengths import INPUT_EDGES, OUTPUT_EDGES, LengthClass, Le
 from goodput.perfmodel.memory import KvPool, engine_defaults, fit
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.perfmodel.speculation import Drafts, SpeculativeTimes
+from goodput.perfmodel.weights import Parallel, cannot_split
 
 # Share of its token budget beyond which the queue of a replica has no useful average.
 BUSY_LIMIT = 0.97
@@ -129,6 +131,10 @@ def replica_pool(arch: Architecture, gpu: GpuType, shape: Shape) -> KvPool:
     Raises `ModelDoesNotFit`.
     """
     speculation = shape.speculation
+    drafting = None if speculation is None else drafter(arch, speculation)
+    refused = None if drafting is None else cannot_split(drafting, Parallel(tensor=shape.tensor_parallel))
+    if drafting is not None and refused is not None:
+        raise ModelDoesNotFit("parallelism", f"its drafter {drafting.name}: {refused[1]}")
     added = 0.0 if speculation is None else added_weight_bytes(arch, speculation) / shape.tensor_parallel
     return fit(
         with_drafter(arch, speculation),

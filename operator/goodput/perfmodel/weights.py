@@ -50,20 +50,26 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(dealt)
 
 
-def cannot_split(arch: Architecture, tensor: int, context: int = 1) -> str:
-    """Why the engine does not split heads over so many ranks, or tokens over `context` of them; empty: it does."""
-    if tensor % context:
-        return f"context parallelism of {context} does not divide {tensor}"
-    if context > 1 and any(kept.window_tokens for kept in arch.kv_layers):
-        return f"layers with a window cannot be spread over {context} context-parallel ranks"
+def cannot_split(arch: Architecture, parallel: Parallel) -> tuple[str, str] | None:
+    """(degree of `Parallel` that the engine refuses, why): heads over ranks, layers over stages, tokens over ranks."""
+    tensor, context = parallel.tensor, parallel.context
     if arch.attention_heads % tensor:
-        return f"{tensor} does not divide the {arch.attention_heads} attention heads"
-    for kept in arch.kv_layers:
-        if not kept.latent and kept.elements_per_head and kept.heads % tensor and tensor % kept.heads:
-            return f"{tensor} neither divides the {kept.heads} key-value heads nor is a multiple of them"
-        if not kept.latent and kept.elements_per_head and context > max(1, tensor // kept.heads):
-            return f"context parallelism of {context} is more than the ranks that repeat one of {kept.heads} KV heads"
-    return ""
+        return "tensor", f"TP {tensor} does not divide the {arch.attention_heads} attention heads"
+    heads = [kept.heads for kept in arch.kv_layers if not kept.latent and kept.elements_per_head]
+    for each in heads:
+        if each % tensor and tensor % each:
+            return "tensor", f"TP {tensor} neither divides the {each} key-value heads nor is a multiple of them"
+    if parallel.pipeline > arch.layers:
+        return "pipeline", f"PP {parallel.pipeline} is more than the {arch.layers} layers"
+    if tensor % context:
+        return "context", f"context parallelism of {context} does not divide TP {tensor}"
+    if context > 1 and any(kept.window_tokens for kept in arch.kv_layers):
+        return "context", f"layers with a window cannot be spread over {context} context-parallel ranks"
+    for each in heads:
+        if context > max(1, tensor // each):
+            why = f"context parallelism of {context} is more than the ranks that repeat one of {each} KV heads"
+            return "context", why
+    return None
 
 
 def expert_rank_share(arch: Architecture, parallel: Parallel) -> float:
