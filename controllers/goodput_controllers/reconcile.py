@@ -69,6 +69,8 @@ class Reconciler:
     _untold: dict[Key, Decision] = field(default_factory=dict)
     # Likewise the last step of a change of checkpoint, precision or speculation.
     _steps: dict[Key, Decision] = field(default_factory=dict)
+    # Whom all that is kept by Model is of: one that was made again under its name is another one.
+    _uids: dict[Key, str] = field(default_factory=dict)
     _settings_with: dict[bool, RenderSettings] = field(default_factory=dict)
 
     def take_over(self) -> None:
@@ -82,7 +84,9 @@ class Reconciler:
         self.observer.apply_problems.clear()
 
     def hand_over(self) -> None:
-        """On losing leadership: who leads now publishes what is to be known of Models."""
+        """On losing leadership: who leads now publishes what is to be known of Models, and writes to them alone."""
+        for task in self._tasks.values():
+            task.cancel()
         self.metrics.forget_others(set())
         self.teller.clear()
 
@@ -93,7 +97,7 @@ class Reconciler:
         views = {view.intent.key: view for view in snapshot.models}
         plans = {model.key: model for model in plan.models}
         entries = {entry.key: entry for entry in self.observer.world.models.entries()}
-        self._forget(set(entries))
+        self._forget({key: entry.uid for key, entry in entries.items()})
         candidates = [
             key
             for key, entry in entries.items()
@@ -157,7 +161,12 @@ class Reconciler:
                 task.cancel()
             await asyncio.gather(*hanging, return_exceptions=True)
 
-    def _forget(self, present: set[Key]) -> None:
+    def _forget(self, uids: dict[Key, str]) -> None:
+        """Drop what is known of Models that are gone, and what is still being done for them."""
+        present = {key for key, uid in uids.items() if self._uids.get(key, uid) == uid}
+        self._uids = uids
+        for key in self._tasks.keys() - present:
+            self._tasks[key].cancel()
         for known in (self.applier, self.book, self.teller, self.rollouts, self.statuses):
             known.forget(present)
         self.metrics.forget_others(present)
@@ -365,10 +374,13 @@ class Reconciler:
         self, view: ModelView, plan: ModelPlan, tell: Decision | None, now: float, *, held_up: bool = False
     ) -> None:
         """What follows writes, or stands alone: telling, memory, status."""
-        if not held_up and plan.key in self._steps:
-            taken = self._steps[plan.key]
+        taken = self._steps.get(plan.key)
+        # One of a later pass waits for the writes that it asks for.
+        if taken is not None and taken.at <= now and not held_up:
             await self.teller.tell(view.intent, taken)
-            del self._steps[plan.key]
+            # A later pass may have put another in its place by now.
+            if self._steps.get(plan.key) is taken:
+                del self._steps[plan.key]
             self.book.tell_step(taken)
         if tell is not None:
             await self.teller.tell(view.intent, tell)

@@ -6,7 +6,7 @@ in five minutes, and only where a verdict turned or a figure moved beyond its no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -70,7 +70,7 @@ class _Known:
     signature: tuple[object, ...] = ()
     verdicts: Verdicts = frozenset()
     decision_id: str = ""
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     last: Decision | None = None
     told: Decision | None = None
     step: Decision | None = None  # the last one of a change of checkpoint, precision or speculation
@@ -177,6 +177,10 @@ class StatusBook:
             name not in known.figures or figure.differs(known.figures[name].value) for name, figure in figures.items()
         )
 
+    def figures(self, plan: ModelPlan, now: float) -> Mapping[str, Figure]:
+        """Ten-minute figures as they are now: a write may take as long as others need to be counted."""
+        return _figures(plan, self._of(plan.key).window, now)
+
     def build(
         self,
         view: ModelView,
@@ -184,6 +188,7 @@ class StatusBook:
         conditions: Iterable[Condition],
         present: ModelStatus | None,
         *,
+        figures: Mapping[str, Figure],
         pinned: PinnedStatus | None,
         now: float,
     ) -> ModelStatus:
@@ -195,22 +200,29 @@ class StatusBook:
             conditions=conditions,
             before=present,
             decision=known.latest,
-            figures=_figures(plan, known.window, now),
+            figures=figures,
             pinned=pinned,
             now=now,
         )
 
     def written(
-        self, view: ModelView, plan: ModelPlan, conditions: Iterable[Condition], status: ModelStatus, now: float
+        self,
+        view: ModelView,
+        plan: ModelPlan,
+        conditions: Iterable[Condition],
+        status: ModelStatus,
+        *,
+        figures: Mapping[str, Figure],
+        now: float,
     ) -> None:
-        """Take note that this status was written."""
+        """Take note that this status, with these figures, was written."""
         known = self._of(plan.key)
         known.written, known.written_at = True, now
         known.signature = _signature(view, plan, conditions)
         known.verdicts = _verdicts(conditions)
         known.decision_id = status.last_decision.id if status.last_decision else ""
         known.found = None
-        known.figures = _figures(plan, known.window, now)
+        known.figures = figures
 
     def _of(self, key: Key) -> _Known:
         known = self._known.get(key)

@@ -73,9 +73,10 @@ class StatusWriter:
         await self.teller.conditions(key, view.intent.uid, conditions, present)
         if not self.book.due(view, plan, conditions, present, now):
             return
-        status = self.book.build(view, plan, conditions, present, pinned=self._pinned(view.intent), now=now)
+        figures, pinned = self.book.figures(plan, now), self._pinned(view.intent)
+        status = self.book.build(view, plan, conditions, present, figures=figures, pinned=pinned, now=now)
         if await self._apply(key, view.intent.uid, status.to_dict()):
-            self.book.written(view, plan, conditions, status, now)
+            self.book.written(view, plan, conditions, status, figures=figures, now=now)
 
     def invalid_due(self, entry: Entry[Model]) -> bool:
         """Whether the author of a Model that was never valid has yet to be told."""
