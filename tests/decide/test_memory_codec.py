@@ -104,11 +104,23 @@ def test_a_damaged_later_field_is_noticed_too(field, value):
 
 def test_memory_of_an_operator_that_knew_less_is_read():
     """What it did not learn is not known yet; its sums, which were fewer, are no reason to forget the rest."""
-    memory = LoopMemory(born_at=7.0, correction=0.8, pool_mark=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    memory = LoopMemory(born_at=7.0, trim=0.8, proven_rps=3.0, pool_mark=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
     body = json.loads(dumps(memory))
     for field in ("prefill_correction", "accepted_per_draft", "draft_coverage"):
         del body[field]
+    body["good_carry"] = 3.0  # of one that knew what nobody needs any more
     assert loads(json.dumps(body)) == memory
+
+
+@pytest.mark.parametrize(("alone", "believed"), [(False, 0.8), (True, 1.0)])
+def test_a_correction_of_capacity_is_not_taken_for_a_speed_of_decode(alone, believed):
+    """Memory with one correction for both phases is of an operator that scaled capacity with it."""
+    body = json.loads(dumps(LoopMemory(correction=0.8)))
+    if alone:
+        del body["prefill_correction"]
+    found = loads(json.dumps(body))
+    assert found is not None
+    assert found.correction == believed
 
 
 def test_a_large_memory_fits_into_a_config_map():

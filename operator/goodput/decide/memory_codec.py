@@ -21,7 +21,6 @@ _PLAIN = (
     "room_since",
     "desired",
     "correction",
-    "good_carry",
     "metrics_problem_since",
     "trim",
     "trimmed_at",
@@ -82,6 +81,9 @@ def loads(text: str) -> LoopMemory | None:
             return None
         if not (0.0 < values["trim"] <= 1.0 and values["correction"] > 0.0):
             return None
+        if "prefill_correction" not in body:
+            # One correction for both phases was one of capacity: as a speed of decode it would say something else.
+            values["correction"] = 1.0
         return LoopMemory(
             **values,
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
