@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from goodput.api.engine import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_FLAGS, Engine, flag_of, flag_value
+from goodput.api.engine import OWNED_ENV, OWNED_ENV_PREFIXES, OWNED_FLAGS, Engine, flag_of
 from goodput.api.template import (
     OWNED_DOMAINS,
     OWNED_KEYS,
@@ -114,15 +114,22 @@ def test_a_value_before_the_first_flag_is_refused() -> None:
     assert not _accepts("meta-llama/Llama-3.1-70B")
 
 
-def test_flags_and_their_values_are_read_as_vllm_reads_them() -> None:
-    """The last one wins."""
-    args = ["--kv_cache_dtype=fp8", "--seed", "-1", "--enforce-eager", "--kv-cache-dtype", "auto"]
-    assert flag_of("--kv_cache_dtype=fp8") == "--kv-cache-dtype"
-    assert flag_of("-1") == ""
-    assert flag_value(args, "--kv-cache-dtype") == "auto"
-    assert flag_value(args, "--seed") == "-1"
-    assert flag_value(args, "--enforce-eager") == ""
-    assert flag_value(args, "--block-size") is None
+@pytest.mark.parametrize(
+    ("token", "flag"),
+    [
+        ("--kv_cache_dtype=fp8", "--kv-cache-dtype"),
+        ("--limit-mm-per-prompt.image", "--limit-mm-per-prompt"),
+        ("-tp", "-tp"),
+        ("--enforce-eager", "--enforce-eager"),
+        ("-1", ""),
+        ("-0.5", ""),
+        ("-", ""),
+        ("auto", ""),
+    ],
+)
+def test_flags_are_told_from_values_as_vllm_reads_them(token: str, flag: str) -> None:
+    """Underscores, a value after =, a dotted key; a number is a value."""
+    assert flag_of(token) == flag
 
 
 @pytest.mark.parametrize("flag", _REAL_FLAGS)

@@ -104,7 +104,7 @@ class Plant:
                 steps.append(lambda: self._start(identity))
         elif self.canary:
             steps.append(self._stop)
-        kept = plan is not None and plan.check is not CheckRun.NONE and self.job and self.job.change == identity
+        kept = plan is not None and self.job and self.job.change == identity
         if self.job is not None and not kept:
             steps.append(lambda: setattr(self, "job", None))
         if plan is not None and plan.check is CheckRun.RUN and not kept:

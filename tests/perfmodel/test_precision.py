@@ -4,10 +4,11 @@ import pytest
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import InvalidObject, ModelDoesNotFit
-from goodput.domain.intent import GpuType
+from goodput.domain.intent import GpuType, Precision
 from goodput.perfmodel import architecture, fit
 from goodput.perfmodel.gpus import gpu_type
-from goodput.perfmodel.precision import cannot_keep, check_runs, compute_column, kv_format, with_precision
+from goodput.perfmodel.judging import unsupported
+from goodput.perfmodel.precision import cannot_keep, cannot_run, compute_column, kv_format, with_precision
 
 
 def arch(name: str) -> Architecture:
@@ -38,24 +39,33 @@ def gpu(name: str) -> GpuType:
 )
 def test_a_format_is_multiplied_natively_where_the_gpu_can_and_unpacked_to_bf16_elsewhere(precision, device, column):
     """The peak that counts is the GPU's own, never another precision's."""
-    check_runs(precision, gpu(device))
+    assert cannot_run(precision, gpu(device)) == ""
     assert compute_column(precision, gpu(device)) == column
 
 
 @pytest.mark.parametrize(
     ("precision", "device", "why"),
     [
-        ("fp8", "t4", "needs? Ampere|need Ampere"),
-        ("nvfp4", "t4", "need Ampere"),
-        ("nvfp4", "mi355x", "NVIDIA"),
-        ("fp8", "mi210", "fp8 arithmetic"),
-        ("magic", "h100-sxm", "not known"),
+        ("fp8", "t4", "need Ampere or newer, t4 is older: use bf16 or int4"),
+        ("nvfp4", "t4", "need Ampere or newer"),
+        ("nvfp4", "mi355x", "need an NVIDIA GPU, mi355x is none: use fp8 or mxfp4"),
+        ("fp8", "mi210", "need a GPU with fp8 arithmetic, mi210 has none: use bf16 or int4"),
     ],
 )
 def test_what_a_gpu_cannot_run_is_refused_with_what_to_use(precision, device, why):
-    """The error names `spec.precision.weights`."""
-    with pytest.raises(InvalidObject, match=why) as caught:
-        check_runs(precision, gpu(device))
+    """By the field that asks for it: a checkpoint's own format is the model's."""
+    assert why in cannot_run(precision, gpu(device))
+    stored = with_precision(arch("meta-llama/Llama-3.1-8B"), precision)
+    for asked, field in ((None, "spec.model"), (precision, "spec.precision.weights")):
+        found = unsupported(stored, Precision(weights=asked), gpu(device))
+        assert found is not None
+        assert found[0] == field
+        assert why in found[1]
+
+
+def test_a_format_that_nobody_knows_is_refused_by_its_field():
+    with pytest.raises(InvalidObject, match="not known") as caught:
+        cannot_run("magic", gpu("h100-sxm"))
     assert caught.value.field == "spec.precision.weights"
 
 

@@ -90,7 +90,6 @@ def test_a_held_pool_takes_no_update(make_render: Make, serves: dict[ObjectKey, 
         (CheckRun.RUN, True, True),
         (CheckRun.KEEP, False, False),
         (CheckRun.KEEP, True, True),
-        (CheckRun.NONE, True, False),
     ],
 )
 def test_a_job_is_made_once_and_kept_as_it_is(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -60,8 +60,3 @@ def merge_conditions(
         )
 
     return tuple(merged(condition) for condition in decided)
-
-
-def find_condition(conditions: Iterable[Any], type_name: str) -> Any | None:
-    """The condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == type_name), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -151,22 +150,6 @@ def flag_of(argument: str) -> str:
     if not argument.startswith("-") or len(argument) < 2 or _NUMBER.fullmatch(argument):
         return ""
     return argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
-
-
-def flag_value(args: Iterable[str], flag: str) -> str | None:
-    """The last value given to `flag` in `args`, '' for one without a value, None if it is not there."""
-    found: str | None = None
-    arguments = list(args)
-    for index, argument in enumerate(arguments):
-        if flag_of(argument) != flag:
-            continue
-        if "=" in argument:
-            found = argument.split("=", 1)[1]
-        elif index + 1 < len(arguments) and not flag_of(arguments[index + 1]):
-            found = arguments[index + 1]
-        else:
-            found = ""
-    return found
 
 
 def _may_mean(argument: str, flags: tuple[str, ...]) -> bool:

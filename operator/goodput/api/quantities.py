@@ -71,17 +71,6 @@ def parse_duration_seconds(text: str) -> float:
     return float(seconds)
 
 
-def format_duration(seconds: float) -> str:
-    """The shortest spelling of `seconds`, to the millisecond, that parses back to the same number."""
-    milliseconds = round(seconds * 1000)
-    parts: list[str] = []
-    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, milliseconds = divmod(milliseconds, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
-
-
 def parse_period_seconds(text: str) -> float:
     """Seconds of `3y`, `1000d` or `8760h`; ValueError beyond 20 years of 365 days."""
     hours = int(text[:-1]) * _PERIOD_UNITS_HOURS[text[-1]] if re.fullmatch(_PERIOD, text) else 0
@@ -95,12 +84,6 @@ def parse_percent(text: str) -> float:
     if re.fullmatch(_PERCENT, text) is None:
         raise ValueError(f"{text!r}: {PERCENT_MESSAGE}")
     return float(Decimal(text[:-1]) / 100)
-
-
-def format_percent(share: float) -> str:
-    """`share` (0..1) as a percentage with up to three decimals, without trailing zeros."""
-    text = f"{share * 100:.3f}".rstrip("0").rstrip(".")
-    return f"{text}%"
 
 
 def parse_quantity(value: str | int) -> Decimal:

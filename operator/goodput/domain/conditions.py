@@ -59,7 +59,6 @@ class ConditionReason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     SECRET_NOT_FOUND = "SecretNotFound"
     CONFIGMAP_NOT_FOUND = "ConfigMapNotFound"
-    TEMPLATE_NOT_ALLOWED = "TemplateNotAllowed"
     NAME_CONFLICT = "NameConflict"  # an object of a name that we need exists and is not ours
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"

@@ -54,7 +54,6 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     marks: PodTable = empty(MARKED)  # engine pods at their last scrapes seen, so that the next ones give differences
     router_marks: tuple[PodMark, ...] = ()  # per router pod
     pool_mark: tuple[float | None, ...] = ()  # pool sums at the last look
-    good_carry: float = 0.0  # misses seen before the requests that they belong to finished
     metrics_problem_since: float = 0.0
     # Load to provide for (requests/s, forecast and backlog), one entry a tick: (Unix seconds, requests/s).
     loads: tuple[tuple[float, float], ...] = ()

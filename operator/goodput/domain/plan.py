@@ -49,7 +49,6 @@ class PoolPlan(Value, frozen=True, kw_only=True):
 class CheckRun(StrEnum):
     """What is to become of the Job of a change."""
 
-    NONE = "None"
     RUN = "Run"  # it is to exist
     KEEP = "Keep"  # it stays if it exists: its pods' logs say what it found
 
@@ -64,7 +63,7 @@ class ChangePlan(Value, frozen=True, kw_only=True):
     id: str
     held: bool
     canary: Placement | None = None
-    check: CheckRun = CheckRun.NONE
+    check: CheckRun
 
 
 class Figures(Value, frozen=True, kw_only=True):

@@ -117,13 +117,6 @@ def cannot_run(precision: str, gpu: GpuType) -> str:
 _BEFORE_AMPERE = frozenset({"t4", "v100-16g", "v100-32g"})
 
 
-def check_runs(precision: str, gpu: GpuType) -> None:
-    """Raises `InvalidObject` (`spec.precision.weights`) where the GPU does not run weights of this format."""
-    reason = cannot_run(precision, gpu)
-    if reason:
-        raise _invalid("weights", reason)
-
-
 def cannot_keep(kv_dtype: str, gpu: GpuType) -> str:
     """Why the GPU cannot hold the KV cache in this format; empty: it can. Raises `InvalidObject` for one not known."""
     native = kv_format(kv_dtype).native

@@ -90,7 +90,7 @@ def _network_policy(render: RenderInput) -> KubeObject:
 def _jobs(render: RenderInput, change: ChangePlan, existing: Existing) -> list[KubeObject]:
     """The Job of this change, as it is where it exists: a Job cannot be edited."""
     there = existing.get((_JOB, names.check(render.intent.key.name, change.id)))
-    if there is not None and change.check is not CheckRun.NONE:
+    if there is not None:
         return [dict(there)]
     return [_job(render, change, existing)] if change.check is CheckRun.RUN and render.check else []
 
