@@ -166,7 +166,8 @@ class Observer:
                             and now - pod.ready_at > expected_after
                         ]
                     ),
-                    routers=pods.tallies[ROUTER_POOL].names if intent.routing is RoutingMode.ROUTER else (),
+                    routers=pods.tallies[ROUTER_POOL].names,
+                    routed=intent.routing is RoutingMode.ROUTER,
                 )
             )
         return wanted

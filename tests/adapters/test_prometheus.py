@@ -16,10 +16,10 @@ import pytest
 from tests.podtables import row
 
 from goodput.adapters import promql
-from goodput.adapters.metric_names import Quantity
+from goodput.adapters.metric_names import POD_LABEL_POOL, Quantity
 from goodput.adapters.prometheus import SETTLE_SECONDS, PrometheusSettings, PrometheusTelemetry
 from goodput.adapters.telemetry import Wanted
-from goodput.domain.identity import Key
+from goodput.domain.identity import CANARY_POOL, CHECK_POOL, ROUTER_POOL, SERVE_POOL, Key
 from goodput.domain.intent import Objective
 
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
@@ -212,6 +212,29 @@ async def test_a_token_is_sent_without_the_end_of_its_line(store: Store, tmp_pat
     reader = PrometheusTelemetry(PrometheusSettings(store.url, str(file)))  # type: ignore[attr-defined]
     assert (await reader.read(wanted())).error == ""
     assert reader._session.headers["Authorization"] == "Bearer abc.DEF-123"
+
+
+@pytest.mark.parametrize(
+    ("query", "pools"),
+    [
+        (promql.SCRAPES, {SERVE_POOL, ROUTER_POOL}),
+        (promql.ENGINE, {SERVE_POOL}),
+        (promql.POOLS, {SERVE_POOL}),
+        (promql.ROUTERS, {ROUTER_POOL}),
+        (promql.REQUEST_SECONDS_P95, {SERVE_POOL}),
+        (promql.buckets({Quantity.TTFT_WITHIN: frozenset({1.0}), Quantity.E2E_WITHIN: frozenset({9.0})}), {SERVE_POOL}),
+        (promql.known_edges(Quantity.TTFT_WITHIN), {SERVE_POOL}),
+    ],
+)
+def test_every_query_asks_for_pods_that_serve_users(query: str, pools: set[str]) -> None:
+    """A canary, and what judges it, may be scraped by whatever else scrapes there: they are in no answer."""
+    selectors = re.findall(r"[\w:]*\{[^}]*\}", query)
+    assert selectors
+    for selector in selectors:
+        (operator, matcher), *_ = re.findall(rf'{POD_LABEL_POOL}(=~|!=|!~|=)"([^"]*)"', selector)
+        assert operator in ("=", "=~")
+        every = (SERVE_POOL, ROUTER_POOL, CANARY_POOL, CHECK_POOL, "")
+        assert {pool for pool in every if re.fullmatch(matcher, pool)} == pools
 
 
 def test_bucket_queries_ask_for_both_spellings_of_an_edge() -> None:

@@ -43,8 +43,11 @@ def scraped(at: float, *pods: str) -> Tables:
     return found
 
 
-def wanted(*pods: str, serving: tuple[str, ...] | None = None, routers: tuple[str, ...] = ()) -> Wanted:
-    return Wanted(key=KEY, objective=CHAT, pods=pods, serving=pods if serving is None else serving, routers=routers)
+def wanted(
+    *pods: str, serving: tuple[str, ...] | None = None, routers: tuple[str, ...] = (), routed: bool = True
+) -> Wanted:
+    serving = pods if serving is None else serving
+    return Wanted(key=KEY, objective=CHAT, pods=pods, serving=serving, routers=routers, routed=routed)
 
 
 def tables(*pods: str, but: Mapping[str, float | str | None] | None = None) -> Tables:
@@ -134,6 +137,7 @@ def test_buckets_and_times_that_are_no_counts_are_told() -> None:
     assert "is -5.0" in pool.fault
 
 
+@pytest.mark.parametrize("routed", [True, False])
 @pytest.mark.parametrize(
     ("pod", "labels", "unlisted"),
     [
@@ -145,13 +149,16 @@ def test_buckets_and_times_that_are_no_counts_are_told() -> None:
         pytest.param("p3", {}, False, id="of nobody"),
     ],
 )
-def test_pods_that_are_scraped_and_not_known_are_told(pod: str, labels: dict[str, str], unlisted: bool) -> None:
+def test_pods_that_are_scraped_and_not_known_are_told(
+    pod: str, labels: dict[str, str], unlisted: bool, routed: bool
+) -> None:
     """Sums by Model are over them as well."""
     found = Tables(slots=DECODER.slots)
     found.add_scrapes(vector(row("up", 100.0, "p1", goodput_dev_model="llama"), row("up", 100.0, pod, **labels)))
-    pool = model_telemetry(wanted("p1", "p2", serving=("p1",), routers=("r1",)), found).pool
-    assert pool is not None
-    assert pool.unlisted is unlisted
+    read = model_telemetry(wanted("p1", "p2", serving=("p1",), routers=("r1",), routed=routed), found)
+    assert read.pool is not None
+    assert read.pool.unlisted is unlisted
+    assert (read.router is not None) is (routed and pod == "r1")
 
 
 def test_of_two_names_of_one_quantity_the_newer_counts() -> None:

@@ -88,6 +88,16 @@ async def test_without_routers_engines_open_before_users_come(bench: Any) -> Non
     assert written.index("NetworkPolicy") < written.index("Service")
 
 
+async def test_routers_that_drain_are_known_and_not_asked(bench: Any) -> None:
+    """They are scraped until their last request ends: nobody takes them for pods that nothing is known of."""
+    await _served(bench, "Router")
+    await _route(bench, "None")
+    bench.operator.loop._read_at = float("-inf")
+    await bench.tick()
+    (wanted,) = bench.telemetry.asked[-1]
+    assert (wanted.routers, wanted.routed) == (("llama-router-0",), False)
+
+
 def _router_replicas(bench: Any, replicas: int | None = None) -> int:
     if replicas is not None:
         found = copy.deepcopy(bench.api.objects[DEPLOYMENTS.plural][ROUTERS])

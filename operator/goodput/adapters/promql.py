@@ -38,9 +38,9 @@ def _any_of(names: Iterable[Names], matchers: str) -> str:
     return f'{{__name__=~"{regex}", {matchers}}}'
 
 
-# Timestamps of the last successful scrape of each engine and router pod, and whose it is. timestamp() needs a bare
-# selector.
-_UP = f'up{{{POD_LABEL_POOL}!=""}}'
+# Timestamps of the last successful scrape of each engine and router pod, and whose it is. A canary that is scraped
+# serves no user. timestamp() needs a bare selector.
+_UP = f'up{{{POD_LABEL_POOL}=~"{SERVE_POOL}|{ROUTER_POOL}"}}'
 SCRAPES = f"max by (namespace, pod, {POD_LABEL_MODEL}) (timestamp({_UP}) and ({_UP} == 1))"
 ENGINE = _once_per_pod(_any_of(ENGINE_COUNTERS.values(), _SERVE), "__name__, namespace, pod")
 POOLS = (

@@ -180,7 +180,7 @@ def _model_telemetry(
     unlabelled = not len(counters) and bool(tables.unlabelled_namespaces & {wanted.key.namespace, ""})
     return ModelTelemetry(
         pool=_pool(wanted, tables, counters, unlisted) if len(counters) else None,
-        router=_router(wanted, tables) if wanted.routers else None,
+        router=_router(wanted, tables) if wanted.routed else None,
         problem="" if complete or not wanted.serving else _problem(wanted, counters),
         unlabelled=unlabelled,
     )

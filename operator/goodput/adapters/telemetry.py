@@ -16,7 +16,8 @@ class Wanted:
     """One Model whose telemetry is wanted.
 
     `serving` are engine pods that were ready long enough to have been scraped: nothing about them is a problem;
-    `pods` are all engine pods, `routers` all router pods (empty: the Model has no router).
+    `pods` are all engine pods, `routers` all router pods. Without `routed` users come by none of these: those that are
+    there are what is left of an earlier routing.
     """
 
     key: Key
@@ -24,6 +25,7 @@ class Wanted:
     pods: tuple[str, ...]
     serving: tuple[str, ...]
     routers: tuple[str, ...] = ()
+    routed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
