@@ -126,10 +126,15 @@ _MADE_FROM = (
 
 
 def _written(spec: ModelSpec, *fields: str) -> str:
-    """A fingerprint of these fields; what is unset is left out, so that a newer operator finds the same."""
-    written = spec.model_dump(mode="json", include=set(fields), exclude_none=True, exclude_unset=True)
+    """A fingerprint of these fields.
+
+    What says nothing is left out, whoever wrote it: the API server fills in each default that its schema has, so those
+    of a newer schema stand in every object from its upgrade on.
+    """
+    written = spec.model_dump(mode="json", include=set(fields), exclude_none=True, exclude_defaults=True)
     written.get("engine", {}).pop("update", None)
-    return fingerprint(orjson.dumps(written, option=orjson.OPT_SORT_KEYS).decode())
+    told = {name: value for name, value in written.items() if value != {}}
+    return fingerprint(orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode())
 
 
 def _stalled(reason: ConditionReason, message: str, *, fatal: bool = True) -> Problem:
