@@ -27,7 +27,9 @@ from goodput.domain.identity import CANARY_POOL
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PoolView
 from goodput.domain.plan import ModelPlan
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel import architecture
+from goodput.perfmodel.precision import with_precision
 
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B-Instruct"
 LONG = POLICY.startup_timeout_seconds + CANARY_MARGIN_SECONDS + 1.0
@@ -311,6 +313,40 @@ def test_the_catalogue_helps_where_the_record_names_no_structure() -> None:
     assert plan.decision.rule is not Rule.HOLD_CHANGE
     assert plan.pool is not None
     assert plan.pool.replicas >= 1
+
+
+def test_a_held_pool_is_sized_in_the_precision_and_with_the_drafts_that_it_runs() -> None:
+    """In fp8 and with lookups a replica carries more than plainly; as much where only the words are left of it."""
+    plain = architecture(LLAMA)
+    assert plain is not None
+    lost = Serving(
+        model=LLAMA,
+        served_name=LLAMA,
+        quality=(("spec.model", LLAMA), ("spec.precision.weights", "fp8"), ("spec.speculative", "ngram")),
+        speculation=Speculation(method=DraftMethod.NGRAM, mode=SpeculationMode.ALWAYS, tokens=3),
+    )
+
+    def believed(runs: Serving, tokens: int) -> float:
+        view = model_view(serving=runs)
+        plan = one(replace(view, pool=replace(view.pool, placement=placement(speculative_tokens=tokens))), SERVED)
+        assert plan.figures.capacity_rps_per_replica is not None
+        return plan.figures.capacity_rps_per_replica
+
+    found = believed(lost, 3)
+    assert found == believed(replace(lost, architecture=with_precision(plain, "fp8")), 3)
+    in_bf16 = replace(lost, quality=(("spec.model", LLAMA),), architecture=plain)
+    assert found > 1.1 * believed(in_bf16, 3)
+    assert found > 1.1 * believed(replace(lost, speculation=None), 3)
+
+
+def test_a_precision_that_the_checkpoint_never_had_is_no_guess() -> None:
+    """The catalogue's checkpoint cannot be loaded so: what replicas do is not known, and they stay."""
+    runs = Serving(
+        model="deepseek-ai/DeepSeek-V3",
+        served_name="v3",
+        quality=(("spec.model", "deepseek-ai/DeepSeek-V3"), ("spec.precision.weights", "bf16")),
+    )
+    assert one(model_view(serving=runs), SERVED).decision.rule is Rule.HOLD_CHANGE
 
 
 def test_replicas_of_what_nobody_knows_stay() -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.placements import placement
 
-from goodput.domain.change import Serving
+from goodput.domain.change import Serving, fingerprint
 from goodput.domain.identity import LABEL_POOL
+from goodput.domain.intent import Precision
 from goodput.domain.plan import ChangePlan, CheckRun
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel import architecture
 from goodput.resources.inputs import EngineInput, KubeObject, ObjectKey, Rendered, RenderInput
 from goodput.resources.render import object_key, render_model
@@ -182,6 +185,53 @@ def test_what_a_deployment_serves_can_be_told(make_render: Make, model: str, los
         model=model, served_name="m", quality=tuple(quality), architecture=None if lost else architecture(LLAMA)
     )
     assert serving_of(deployment) == want
+
+
+SMALL = "Qwen/Qwen3-0.6B"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "who"),
+    [
+        (Speculation(method=DraftMethod.NGRAM), "ngram"),
+        (Speculation(method=DraftMethod.DRAFT, model=SMALL, draft=architecture(SMALL)), f"draft {SMALL}"),
+        (Speculation(method=DraftMethod.EAGLE3, model="org/head", acceptance=0.7), "eagle3 org/head"),
+        (Speculation(method=DraftMethod.MTP, tokens=1), "mtp"),
+    ],
+    ids=["lookup", "draft model", "head", "layers of the checkpoint"],
+)
+def test_precision_and_drafts_are_read_back_from_arguments(
+    make_render: Make, speculation: Speculation, who: str
+) -> None:
+    """Pods quantise weights and draft, whatever is believed of it by now; what is only believed is lost."""
+    quality = [("spec.model", LLAMA), ("spec.precision.kvCache", "fp8"), ("spec.precision.weights", "fp8")]
+    quality.append(("spec.speculative", who))
+    render = make_render(
+        quality=tuple(quality),
+        precision=Precision(weights="fp8", kv_cache="fp8"),
+        speculation=speculation,
+        speculative_tokens=3,
+    )
+    deployment = _by_key(render_model(render, {}))[ENGINE]
+    del deployment["metadata"]["annotations"][ANNOTATION_SERVING]
+    found = serving_of(deployment)
+    assert found is not None
+    assert found.quality == tuple(quality)
+    assert fingerprint(found.quality) == fingerprint(tuple(quality))
+    assert (found.weights, found.kv_cache) == ("fp8", "fp8")
+    runs = structs.replace(speculation, mode=SpeculationMode.ALWAYS, tokens=3, acceptance=None)
+    assert found.speculation == runs
+
+
+@pytest.mark.parametrize("config", ["", "{", "[]", '{"method": ["ngram"]}', '{"method": "ngram"}', '{"method": "x"}'])
+def test_drafts_that_nobody_knows_are_none(make_render: Make, config: str) -> None:
+    """Somebody else's words: nothing raises."""
+    deployment = _by_key(render_model(make_render(), {}))[ENGINE]
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] += ["--speculative-config", config]
+    del deployment["metadata"]["annotations"][ANNOTATION_SERVING]
+    found = serving_of(deployment)
+    assert found is not None
+    assert (found.speculation, dict(found.quality).get("spec.speculative")) == (None, None)
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", "[1]", '{"model": 1}'])

@@ -22,7 +22,7 @@ from goodput.domain.change import (
     differences,
     fingerprint,
 )
-from goodput.domain.intent import ModelIntent, ScalingMode
+from goodput.domain.intent import ModelIntent, Precision, ScalingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, PoolView
 from goodput.domain.plan import ChangePlan, CheckRun, Placement
@@ -244,7 +244,7 @@ def as_it_runs(intent: ModelIntent, runs: Serving, pool: PoolView) -> ModelInten
         served_name=runs.served_name,
         architecture=runs.architecture,
         quality=runs.quality,
-        precision=replace(intent.precision, kv_cache=runs.kv_cache),
+        precision=Precision(weights=runs.weights, kv_cache=runs.kv_cache),
         speculation=runs.speculation,
         gpu_types=(pool.gpu_type,),
         tensor_parallel=pool.tensor_parallel,

@@ -22,8 +22,10 @@ from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
 from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
-from goodput.domain.change import Stage
+from goodput.domain.architecture import Architecture
+from goodput.domain.change import Serving, Stage
 from goodput.domain.decision import Action, Clamp, Decision, Rule
+from goodput.domain.errors import InvalidObject
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
@@ -32,6 +34,7 @@ from goodput.domain.plan import ChangePlan, ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel.catalogue import architecture
+from goodput.perfmodel.precision import with_precision
 from goodput.perfmodel.requirements import provided_rps
 
 
@@ -168,12 +171,23 @@ def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView,
     runs = pool.serving
     if runs is not None:
         if runs.architecture is None:
-            runs = replace(runs, architecture=architecture(runs.model))
+            runs = replace(runs, architecture=_structure(runs))
         intent = as_it_runs(view.intent, runs, pool)
         placed = place(intent, pool, fleet.gpus, fleet.supply, fleet.policy, strangers=fleet.strangers)
         if placed.placement is not None:
             return replace(view, intent=intent), placed, True
     return view, Placed(pool.placement or asked.placement), False
+
+
+def _structure(runs: Serving) -> Architecture | None:
+    """What the catalogue knows of a model whose record tells no structure, in the precision that it is loaded in."""
+    found = architecture(runs.model)
+    if found is None or runs.weights is None:
+        return found
+    try:
+        return with_precision(found, runs.weights)
+    except InvalidObject:
+        return None
 
 
 def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:

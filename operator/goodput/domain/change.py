@@ -48,6 +48,11 @@ class Serving(Value, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     asked: str = ""  # of the Model that they were rendered from
 
+    @property
+    def weights(self) -> str | None:
+        """Precision that weights are quantised to while they load; None: as the checkpoint has them."""
+        return dict(self.quality).get("spec.precision.weights")
+
 
 class ChangeMark(Value, frozen=True, kw_only=True):
     """What the loop remembers of a change. `since` (Unix seconds) is when its stage began; 0: never."""

@@ -12,7 +12,9 @@ from goodput.api.model import PVC_SCHEME
 from goodput.api.quality import drafting, quality_args
 from goodput.domain.change import Serving
 from goodput.domain.intent import ModelIntent
-from goodput.resources.engine.args import KV_CACHE_DTYPES, MODELS_PATH
+from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
+from goodput.perfmodel.catalogue import architecture
+from goodput.resources.engine.args import DRAFT_METHODS, KV_CACHE_DTYPES, MODELS_PATH
 from goodput.resources.names import ENGINE_CONTAINER
 from goodput.resources.pinning import annotations_of
 
@@ -20,6 +22,7 @@ ANNOTATION_SERVING = "goodput.dev/serving"
 # Of a canary and of a Job: the change that they are for.
 ANNOTATION_CHANGE = "goodput.dev/change"
 _KV_CACHES = {dtype: name for name, dtype in KV_CACHE_DTYPES.items()}
+_METHODS = {name: method for method, name in DRAFT_METHODS.items()}
 
 
 def serving_json(intent: ModelIntent) -> str:
@@ -52,6 +55,11 @@ def serving_of(deployment: Mapping[str, Any]) -> Serving | None:
 
 
 def _from_args(args: list[str], volumes: Iterable[Mapping[str, Any]]) -> Serving:
+    """What an engine with these arguments serves.
+
+    Structure and precision of weights follow from model and quality. What leaves no trace in them cannot be told: an
+    `Auto` that found drafts not worth it reads as none asked for, and goes through the gate once more.
+    """
     model = args[0]
     if model == MODELS_PATH or model.startswith(f"{MODELS_PATH}/"):
         claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("name") == "models"]
@@ -59,12 +67,13 @@ def _from_args(args: list[str], volumes: Iterable[Mapping[str, Any]]) -> Serving
     # The last one counts, as for the engine.
     following = dict(pairwise(args))
     kv_cache = _KV_CACHES.get(following.get("--kv-cache-dtype", ""))
+    drafts = _speculation(following.get("--speculative-config"))
     values = {
         "spec.model": model,
         "spec.revision": following.get("--revision"),
         "spec.precision.weights": following.get("--quantization"),
         "spec.precision.kvCache": kv_cache,
-        "spec.speculative": _drafting(following.get("--speculative-config")),
+        "spec.speculative": drafting(drafts.method.value, drafts.model) if drafts is not None else None,
         **quality_args(args),
     }
     return Serving(
@@ -72,14 +81,17 @@ def _from_args(args: list[str], volumes: Iterable[Mapping[str, Any]]) -> Serving
         served_name=following.get("--served-model-name", model),
         quality=tuple(sorted((field, value) for field, value in values.items() if value)),
         kv_cache=kv_cache,
+        speculation=drafts,
     )
 
 
-def _drafting(config: str | None) -> str | None:
-    """Who drafts by the value of `--speculative-config`."""
+def _speculation(config: str | None) -> Speculation | None:
+    """Who drafts how many tokens, by the value of `--speculative-config`: always, whatever is believed of it now."""
     try:
         values = msgspec.json.decode(config or "", type=dict[str, Any])
-        method = str(values["method"])
-    except (msgspec.DecodeError, KeyError):
+        method = DraftMethod(_METHODS.get(values["method"], values["method"]))
+        model, tokens = str(values.get("model") or ""), int(values["num_speculative_tokens"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return None
-    return drafting({"draft_model": "draft"}.get(method, method), values.get("model"))
+    draft = architecture(model) if method is DraftMethod.DRAFT else None
+    return Speculation(method=method, mode=SpeculationMode.ALWAYS, model=model, tokens=tokens, draft=draft)

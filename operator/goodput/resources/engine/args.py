@@ -37,13 +37,14 @@ def model_argument(model: str) -> str:
 
 # Tokens that an n-gram lookup compares: the longest first, single ones never (they match too much).
 _LOOKUP_MAX, _LOOKUP_MIN = 5, 2
-_METHODS = {DraftMethod.DRAFT: "draft_model"}
+# Methods that vLLM calls otherwise.
+DRAFT_METHODS = {DraftMethod.DRAFT: "draft_model"}
 
 
 def speculative_config(speculation: Speculation, tokens: int) -> str:
     """Value of `--speculative-config`, as JSON with vLLM's keys."""
     config: dict[str, str | int] = {
-        "method": _METHODS.get(speculation.method, speculation.method.value),
+        "method": DRAFT_METHODS.get(speculation.method, speculation.method.value),
         "num_speculative_tokens": tokens,
     }
     if speculation.model:
