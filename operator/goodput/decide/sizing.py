@@ -54,10 +54,21 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
             prefill = prefill_speed(
                 memory, arch, gpu, shape, work.lengths, observation=seen, correction=correction, policy=policy
             )
-    work.able = capacity(arch, gpu, shape, work.lengths, objective, correction=correction, prefill_correction=prefill)
+    # A fleet with one replica fewer has to hold what is believed, or what was taken away would come back.
+    beside = max(1, ready - 1) if view.intent.routing is RoutingMode.ROUTER else 1
+    work.able = capacity(
+        arch,
+        gpu,
+        shape,
+        work.lengths,
+        objective,
+        correction=correction,
+        prefill_correction=prefill,
+        replicas=beside,
+    )
     work.plain_rps = work.able.rps
     if correction > 1.0 or prefill > 1.0:
-        prior = capacity(arch, gpu, shape, work.lengths, objective)
+        prior = capacity(arch, gpu, shape, work.lengths, objective, replicas=beside)
         work.plain_rps = min(work.able.rps, max(_PRIORS_ERR * prior.rps, 1.1 * memory.proven_rps))
     demand = work.demand
     if demand is not None and ready:

@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from math import log
 
+from msgspec.structs import replace
+
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.values import Value
@@ -46,6 +48,8 @@ THROUGHPUT_SHARE = 0.7
 # requests count that an idle replica serves in time. Up to there one goes over into the other.
 _GIVEN_UP = 0.1
 _NO_MISSES = 1e-9
+# More replicas than this even out hardly more; so equal work is done once.
+_MOST_EVENING = 8
 
 
 class Wall(StrEnum):
@@ -83,11 +87,13 @@ def capacity(
     *,
     correction: float = 1.0,
     prefill_correction: float = 1.0,
+    replicas: int = 1,
 ) -> Capacity:
     """Capacity of one replica in requests per second.
 
-    `correction` is true over believed speed of decode, `prefill_correction` of prefill. Arguments are rounded to steps
-    of 2-3 %, so that equal work is done once.
+    `correction` is true over believed speed of decode, `prefill_correction` of prefill. It is one of `replicas` among
+    which a router evens out what comes: each meets less of a burst than one alone. Arguments are rounded to steps of
+    2-3 %, so that equal work is done once.
     Raises `ModelDoesNotFit`.
     """
     return _capacity(
@@ -98,6 +104,7 @@ def capacity(
         objective,
         correction=round(correction, 2),
         prefill_correction=round(prefill_correction, 2),
+        replicas=min(replicas, _MOST_EVENING),
     )
 
 
@@ -166,8 +173,10 @@ def _capacity(
     *,
     correction: float,
     prefill_correction: float,
+    replicas: int,
 ) -> Capacity:
     one = replica(arch, gpu, shape, lengths, correction=correction, prefill_correction=prefill_correction)
+    one = replace(one, dispersion=1.0 / replicas)
     return capacity_of(one, objective, stages=shape.pipeline_parallel)
 
 

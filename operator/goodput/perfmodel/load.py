@@ -38,6 +38,7 @@ class Load(Value, frozen=True, kw_only=True):
     # What one more prompt adds to the steps that take it in, beside those that are there: mean and second moment.
     added_mean: float
     added_square: float
+    lasting_square: float  # of the second moment, what a router that evens out arrivals leaves over many steps
     room_tokens: float  # of the budget, for prompts
     slack_seconds: float  # arithmetic of prompts that hides behind the reads of a step
     jump_seconds: float  # more reads of a step that takes in any prompt (experts)
@@ -51,7 +52,7 @@ class Load(Value, frozen=True, kw_only=True):
     def prompt_noise(self) -> float:
         """Long-run variance a step of what prompts add, in square seconds: longer steps see more of them."""
         free = 1.0 - self.feedback
-        return self.arrivals * self.added_square / (free * free)
+        return self.arrivals * self.lasting_square / (free * free)
 
     @property
     def feedback(self) -> float:
@@ -149,7 +150,7 @@ def load(replica: Replica, arrivals: float) -> Load:
     full_share = min(0.99, arrivals * prompts.chunks)
     others = arrivals / (1.0 - full_share)
     step, variance, batch_variance, relaxing = plain, 0.0, batch, 1.0 / steps
-    added_mean = added_square = 0.0
+    added_mean = added_square = lasting_square = 0.0
     for _ in range(_ITERATIONS):
         # Long steps see more arrivals than short ones: a gamma mixture of Poisson numbers.
         dispersion = variance / (step * step)
@@ -171,7 +172,9 @@ def load(replica: Replica, arrivals: float) -> Load:
         # The batch is a linear noise (Ornstein-Uhlenbeck) process: longer steps see more arrivals, which holds back
         # what departures would restore.
         relaxing = max(0.05, 1.0 - arrivals / step * slope * steps / (1.0 - feedback)) / steps
-        batch_variance = _batch_noise(arrivals, arrivals / step, feedback, added_square) / (2.0 * relaxing)
+        lasting_square = added_square - (1.0 - replica.dispersion) * added_mean * added_mean
+        noise = _batch_noise(arrivals, arrivals / step, feedback, lasting_square, replica.dispersion)
+        batch_variance = noise / (2.0 * relaxing)
         # A token sees the batch by its size: mean and variance over mean (Poisson: itself beside the others).
         seen = min(batch + max(1.0, batch_variance / batch), most_seen) if batch > 0.0 else 1.0
         plain = replica.times.step(seen, replica.context)
@@ -187,16 +190,18 @@ def load(replica: Replica, arrivals: float) -> Load:
         variance=variance,
         added_mean=added_mean,
         added_square=added_square,
+        lasting_square=lasting_square,
         room_tokens=room,
         slack_seconds=slack,
         jump_seconds=jump,
     )
 
 
-def _batch_noise(arrivals: float, rps: float, feedback: float, added_square: float) -> float:
+def _batch_noise(arrivals: float, rps: float, feedback: float, lasting_square: float, dispersion: float) -> float:
     """Variance a step of arrivals (more of them in long steps) and departures."""
     free = 1.0 - feedback
-    arriving = arrivals * (1.0 + 2.0 * feedback / free) + rps * rps * arrivals * added_square / (free * free)
+    arriving = arrivals * dispersion * (1.0 + 2.0 * feedback / free)
+    arriving += rps * rps * arrivals * lasting_square / (free * free)
     return arriving + arrivals
 
 

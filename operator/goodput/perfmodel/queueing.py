@@ -219,7 +219,7 @@ def _tpot(replica: Replica, load: Load, own: float) -> Mixture:
     mean, share = load.step_seconds, load.feedback
     free, gained = 1.0 - share, replica.tokens_per_step
     relaxing, slope, prompts = load.relaxing, load.sequence_seconds, load.prompt_noise
-    together = load.rps * prompts + load.arrivals * load.added_mean / free
+    together = load.rps * prompts + load.arrivals * replica.dispersion * load.added_mean / free
     parts = []
     for output in replica.outputs:
         if output.tokens < 1.5:

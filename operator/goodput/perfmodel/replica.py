@@ -108,6 +108,9 @@ class Replica(Value, frozen=True, kw_only=True):
     sequences_limit: float  # max-num-seqs
     kv_sequences: float  # of mean context that the KV pool holds
     kv_tokens: int
+    # Variance over mean of how many requests come while one is served: 1 of a Poisson process, less where a router
+    # evens out what several replicas get.
+    dispersion: float = 1.0
 
     @property
     def decode_steps(self) -> float:

@@ -72,11 +72,12 @@ class Trial:
     tpot_p95_seconds: float
 
 
-def poisson(rate_per_second: float, draw: random.Random) -> Iterator[float]:
-    """Arrival times of a Poisson process from 0 on."""
+def poisson(rate_per_second: float, draw: random.Random, one_in: int = 1) -> Iterator[float]:
+    """Arrival times from 0 on of a Poisson process, or of each `one_in`-th of a faster one: that of one of so many."""
     now = 0.0
     while True:
-        now += draw.expovariate(rate_per_second)
+        for _ in range(one_in):
+            now += draw.expovariate(rate_per_second * one_in)
         yield now
 
 
@@ -99,8 +100,9 @@ def trial(
     seconds: float = 600.0,
     warmup_share: float = 0.1,
     misses_allowed: float = float("inf"),
+    replicas: int = 1,
 ) -> Trial:
-    """Offer Poisson arrivals with lengths drawn from `lengths` to one engine, and judge each request.
+    """Offer Poisson arrivals with lengths drawn from `lengths` to one of `replicas` in turn, and judge its requests.
 
     Rejected requests are misses; requests still unfinished `seconds` after the last arrival are too. Beyond
     `misses_allowed` the run stops: its attainment is then over the requests seen so far, all unfinished ones missed.
@@ -108,7 +110,7 @@ def trial(
     draw = random.Random(seed)
     warmup_seconds = warmup_share * seconds
     engine = Engine(config, StepTimeModel.of(plant), plant.request_overhead_seconds)
-    arrivals = poisson(rate_per_second, draw)
+    arrivals = poisson(rate_per_second, draw, replicas)
     following = next(arrivals)
     now = 0.0
     serial = offered = met = missed = 0
