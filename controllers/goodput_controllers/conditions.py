@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
+from goodput.domain.errors import InvalidObject
 from goodput.domain.intent import Problem
 from goodput.domain.plan import ModelPlan
 
@@ -46,11 +47,25 @@ def undecided(message: str, statuses: Mapping[str, str]) -> tuple[Condition, ...
     return Condition(ConditionType.RECONCILING, ConditionStatus.FALSE, ConditionReason.HELD_UP), stalled
 
 
+def not_managed(error: InvalidObject) -> tuple[Condition, ...]:
+    """Of a Model that runs and whose spec this process could never read: what is laid over the conditions that it has.
+
+    It was valid under an earlier version, or was edited before this process began.
+    """
+    goes_on = f"its pods go on as they are, and are not managed until {error.field} is mended"
+    unknown = (ConditionType.READY, ConditionType.SLO_MET, ConditionType.METRICS_FRESH)
+    return (
+        *(Condition(kind, ConditionStatus.UNKNOWN, ConditionReason.NOT_MANAGED, goes_on) for kind in unknown),
+        Condition(ConditionType.RECONCILING, ConditionStatus.FALSE, ConditionReason.HELD_UP),
+        Condition(ConditionType.STALLED, ConditionStatus.TRUE, error.reason, f"{error}; {goes_on}"),
+    )
+
+
 def never_valid(message: str, reason: ConditionReason) -> tuple[Condition, ...]:
-    """Of a Model whose spec could never be read."""
+    """Of a Model whose spec could never be read, and of which nothing runs."""
     conditions = {condition.type: condition for condition in first_seen()}
     conditions[ConditionType.READY] = Condition(
-        ConditionType.READY, ConditionStatus.FALSE, ConditionReason.NO_REPLICA_READY, "nothing was ever started"
+        ConditionType.READY, ConditionStatus.FALSE, ConditionReason.NO_REPLICA_READY, "nothing runs"
     )
     conditions[ConditionType.RECONCILING] = Condition(
         ConditionType.RECONCILING, ConditionStatus.FALSE, ConditionReason.SETTLED

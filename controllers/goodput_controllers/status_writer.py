@@ -13,6 +13,7 @@ from goodput.adapters.kinds import MODELS
 from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import KubeError, NotFound, SchemaOutdated
 from goodput.adapters.objects import Object
+from goodput.adapters.records import DeploymentRecord
 from goodput.api import Model
 from goodput.api.conditions import Condition as WrittenCondition
 from goodput.api.conditions import merge_conditions
@@ -25,7 +26,7 @@ from goodput.domain.plan import ModelPlan
 from goodput.resources import names
 from goodput.runtime.entries import Entry
 from goodput_controllers.cluster import Cluster
-from goodput_controllers.conditions import conditions_of, first_seen, never_valid, undecided
+from goodput_controllers.conditions import conditions_of, first_seen, never_valid, not_managed, undecided
 from goodput_controllers.status import StatusBook
 from goodput_controllers.status_text import rfc3339
 from goodput_controllers.telling import Teller
@@ -44,8 +45,8 @@ class StatusWriter:
     book: StatusBook
     teller: Teller
     leading: Callable[[], bool]
-    # (uid, generation) of invalid Models whose status says so already
-    _told_invalid: dict[Key, tuple[str, int]] = field(default_factory=dict)
+    # uid and generation of invalid Models whose status says so already, and whether it says that they run
+    _told_invalid: dict[Key, tuple[str, int, bool]] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Believe nothing of what was written: another leader may have written since."""
@@ -80,14 +81,15 @@ class StatusWriter:
 
     def invalid_due(self, entry: Entry[Model]) -> bool:
         """Whether the author of a Model that was never valid has yet to be told."""
-        return self._told_invalid.get(entry.key) != (entry.uid, entry.generation)
+        return self._told_invalid.get(entry.key) != (entry.uid, entry.generation, self._runs(entry.key, entry.uid))
 
     async def invalid(self, entry: Entry[Model], now: float) -> None:
         """Say what is wrong with a Model that was never valid."""
         if entry.error is None:
             return
-        conditions = never_valid(str(entry.error), entry.error.reason)
-        await self._tell_invalid(entry.key, entry.uid, entry.generation, lambda _: conditions, now)
+        told = entry.uid, entry.generation, self._runs(entry.key, entry.uid)
+        conditions = not_managed(entry.error) if told[2] else never_valid(str(entry.error), entry.error.reason)
+        await self._tell_invalid(entry.key, told, lambda _: conditions, now)
 
     def decided(self, key: Key) -> None:
         """Take note that this Model could be decided: should it be invalid or undecided again, it is told again."""
@@ -95,26 +97,23 @@ class StatusWriter:
 
     async def undecided(self, intent: ModelIntent, error: Exception, now: float) -> None:
         """Say that the laws stumbled over this Model; what else its status says holds until they do not."""
-        if self._told_invalid.get(intent.key) == (intent.uid, intent.generation):
+        told = intent.uid, intent.generation, self._runs(intent.key, intent.uid)
+        if self._told_invalid.get(intent.key) == told:
             return
         message = f"nothing could be decided, see the log of the operator: {type(error).__name__}: {error}"
         await self._tell_invalid(
-            intent.key,
-            intent.uid,
-            intent.generation,
-            lambda before: undecided(message[:1000], {c.type: c.status for c in before}),
-            now,
+            intent.key, told, lambda before: undecided(message[:1000], {c.type: c.status for c in before}), now
         )
 
     async def _tell_invalid(
         self,
         key: Key,
-        uid: str,
-        generation: int,
+        told: tuple[str, int, bool],
         lay: Callable[[Iterable[WrittenCondition]], tuple[Condition, ...]],
         now: float,
     ) -> None:
         """Lay conditions over those that are there (of a Model that has none: over those of a new one)."""
+        uid, generation, _ = told
         present, at = self._present(key) or await self._status_of_unreadable(key), rfc3339(now)
         before = present.conditions if present is not None else ()
         before = before or merge_conditions((), first_seen(), generation=generation, now=at)
@@ -125,7 +124,7 @@ class StatusWriter:
         status = (present or ModelStatus()).model_copy(update=values)
         if await self._apply(key, uid, status.to_dict()):
             await self.teller.conditions(key, uid, conditions, present)
-            self._told_invalid[key] = (uid, generation)
+            self._told_invalid[key] = told
             self.book.overwritten(key)
 
     async def _apply(self, key: Key, uid: str, status: dict[str, Any]) -> bool:
@@ -162,9 +161,17 @@ class StatusWriter:
         except (NotFound, ValidationError):
             return None
 
+    def _engine(self, key: Key, uid: str) -> DeploymentRecord | None:
+        record = self.cluster.deployment(Key(key.namespace, names.engine(key.name)))
+        return record if record is not None and record.owner_uid == uid else None
+
+    def _runs(self, key: Key, uid: str) -> bool:
+        record = self._engine(key, uid)
+        return record is not None and not record.deleting
+
     def _pinned(self, intent: ModelIntent) -> PinnedStatus | None:
-        record = self.cluster.deployment(Key(intent.key.namespace, names.engine(intent.key.name)))
-        if record is None or record.owner_uid != intent.uid:
+        record = self._engine(intent.key, intent.uid)
+        if record is None:
             return None
         return PinnedStatus(image=record.image or None, revision=record.revision or None)
 

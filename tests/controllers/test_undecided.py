@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from goodput.adapters.kinds import DEPLOYMENTS, MODELS
 from goodput.adapters.kube_errors import Unavailable
+from goodput.domain.identity import Key
 
 
 async def served(bench: Any) -> None:
@@ -75,3 +77,62 @@ async def test_what_could_not_be_told_is_told_in_the_next_pass(
 def _away(verb: str) -> None:
     if verb == "apply-status":
         raise Unavailable("503", 503)
+
+
+EDITED: dict[str, Any] = {"scaling": {"minReplicas": 5, "maxReplicas": 2}}
+
+
+@pytest.fixture
+async def restarted(bench: Any, new_bench: Callable[..., Any]) -> Any:
+    """Another operator, over a Model that serves and was edited to what cannot be read while none was there."""
+    await served(bench)
+    await bench.stop()
+    _edit(bench, **EDITED)
+    made = new_bench(bench.api)
+    made.now = bench.now
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def _edit(bench: Any, **spec: Any) -> None:
+    found = bench.api.objects[MODELS.plural][Key("a", "llama")]
+    bench.api.put(MODELS, {**found, "spec": {**found["spec"], **spec}})
+
+
+def _message(bench: Any, kind: str) -> str:
+    return str(next(c["message"] for c in bench.status()["conditions"] if c["type"] == kind))
+
+
+async def test_what_runs_and_cannot_be_read_goes_on_unmanaged(restarted: Any) -> None:
+    """Nobody says that nothing was started, nor that it serves; the field that is to be mended is named."""
+    deployment = restarted.api.objects["deployments"][Key("a", "llama-serve")]
+    restarted.api.writes.clear()
+    await restarted.tick(3)
+    for kind in ("Ready", "SLOMet", "MetricsFresh"):
+        assert restarted.condition(kind) == ("Unknown", "NotManaged")
+        assert "not managed until spec.scaling.minReplicas is mended" in _message(restarted, kind)
+    assert restarted.condition("Stalled") == ("True", "InvalidSpec")
+    assert "its pods go on as they are" in _message(restarted, "Stalled")
+    assert restarted.condition("Reconciling")[0] == "False"
+    assert restarted.status()["replicas"] == "1/1"
+    assert [write[1] for write in restarted.api.writes if write[1] != "SLO/status"] == ["Model/status", "Event"]
+    assert restarted.api.objects["deployments"][Key("a", "llama-serve")] == deployment
+
+
+async def test_a_mended_one_is_managed_again(restarted: Any) -> None:
+    """It serves, and says so."""
+    await restarted.tick()
+    _edit(restarted, scaling={"minReplicas": 1})
+    await restarted.tick(2)
+    assert restarted.condition("Ready") == ("True", "Serving")
+    assert restarted.condition("Stalled") == ("False", "NotStalled")
+
+
+async def test_one_whose_pods_went_meanwhile_says_that_nothing_runs(restarted: Any) -> None:
+    """Somebody deleted its Deployment: nothing brings it back."""
+    await restarted.tick()
+    restarted.api.remove(DEPLOYMENTS, Key("a", "llama-serve"))
+    await restarted.tick()
+    assert restarted.condition("Ready") == ("False", "NoReplicaReady")
+    assert restarted.condition("MetricsFresh") == ("Unknown", "NoPods")

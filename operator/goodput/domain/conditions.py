@@ -37,6 +37,7 @@ class ConditionReason(StrEnum):
     NO_REPLICA_READY = "NoReplicaReady"  # nothing serves yet, or no longer
     ROUTER_NOT_READY = "RouterNotReady"  # replicas are ready, but no router pod is
     STARTING = "Starting"  # first pods are on their way
+    NOT_MANAGED = "NotManaged"  # the spec cannot be read: pods go on as they are, and nobody looks after them
     # Reconciling
     FIRST_SEEN = "FirstSeen"  # the object was just seen; nothing is known yet
     ROLLING_OUT = "RollingOut"  # pods of a new revision replace those of the old one
