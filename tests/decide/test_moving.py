@@ -1,15 +1,21 @@
 """While pods are replaced, refused or lost: what runs is kept, and what stands in for it goes again."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.decide.builders import GPUS, START, one, pod, snapshot, view
 from tests.decide.test_replicas import loaded, missed, replicas, steady
+from tests.placements import placement
 
 from goodput.decide import Policy, decide
+from goodput.domain.change import Serving
 from goodput.domain.decision import Rule
-from goodput.domain.identity import Key
+from goodput.domain.identity import CANARY_POOL, Key
 from goodput.domain.intent import ScalingMode
-from goodput.domain.observed import GpuSupply, PodState, Snapshot
+from goodput.domain.observed import NO_CANARY, GpuSupply, PodState, PoolView, Snapshot
+from goodput.domain.plan import ModelPlan
+from goodput.perfmodel import architecture
 
 
 def test_an_edit_of_the_parallelism_keeps_what_runs():
@@ -34,6 +40,76 @@ def test_an_edit_of_the_gpu_type_keeps_what_runs_though_too_few_of_the_new_type_
     assert plan.pool is not None
     assert plan.pool.placement.gpu_type == "h100-sxm"
     assert replicas(plan) == 5
+
+
+OTHERS = ("a100-80g-sxm", "h100-sxm")
+LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B-Instruct"
+
+
+def changed(canary: PoolView = NO_CANARY, *, taken: int = 0, **edits: Any) -> ModelPlan:
+    """A Model that serves Llama on L40S and asks for Qwen on one of two other types, the first of which has one GPU."""
+    runs = Serving(model=LLAMA, served_name=LLAMA, quality=(("spec.model", LLAMA),), architecture=architecture(LLAMA))
+    wants = {"model": QWEN, "quality": (("spec.model", QWEN),), "architecture": architecture(QWEN), "gpu_types": OTHERS}
+    model = loaded(6.0, 2, **{**wants, "check_seconds": 60, **edits})
+    model = replace(model, pool=replace(model.pool, serving=runs, placement=placement()), canary=canary)
+    supply = (
+        GpuSupply(type="l40s", nodes=20, installed=100, used=2),
+        GpuSupply(type=OTHERS[0], nodes=1, installed=1, used=taken),
+        GpuSupply(type=OTHERS[1], nodes=1, installed=8, used=0),
+    )
+    there = Snapshot(models=(model,), gpu_types=GPUS, supply=supply)
+    return decide(there, {model.intent.key: steady(6.0, 2)}, Policy(), START).models[0]
+
+
+def canary_of(identity: str, state: PodState = PodState.STARTING, gpu_type: str = OTHERS[0]) -> PoolView:
+    one_pod = pod("c", state, pool=CANARY_POOL)
+    return PoolView(
+        name=CANARY_POOL,
+        exists=True,
+        spec_replicas=1,
+        revision="r1",
+        gpu_type=gpu_type,
+        change=identity,
+        pods=(one_pod,),
+    )
+
+
+def where(plan: ModelPlan) -> str:
+    assert plan.change is not None
+    assert plan.change.canary is not None
+    return plan.change.canary.gpu_type
+
+
+@pytest.mark.parametrize("state", [PodState.STARTING, PodState.READY, PodState.FAILED, PodState.UNREADY])
+def test_the_canary_of_a_change_that_moves_stays_where_it_is(state):
+    """It holds the only GPU of its type: that one is its own, and no reason to start anew on another type."""
+    first = changed()
+    assert where(first) == OTHERS[0], "the cheaper one, of which one GPU is free"
+    assert first.change is not None
+    assert where(changed(taken=1)) == OTHERS[1], "somebody else's GPU is none of ours"
+    assert where(changed(canary_of(first.change.id, state), taken=1)) == OTHERS[0]
+
+
+def test_the_canary_of_a_change_stays_though_something_cheaper_is_free_by_now():
+    """What is judged is what runs."""
+    first = changed(taken=1)
+    assert first.change is not None
+    assert where(first) == OTHERS[1]
+    assert where(changed(canary_of(first.change.id, gpu_type=OTHERS[1]))) == OTHERS[1]
+
+
+def test_the_canary_of_an_edit_before_makes_way_for_the_next_one():
+    """Its GPU is the Model's own, but what is asked for by now was never placed: it goes where it is cheapest."""
+    assert where(changed(canary_of("earlier"), taken=1)) == OTHERS[0]
+    elsewhere = changed(canary_of("earlier", gpu_type=OTHERS[1]))
+    assert where(elsewhere) == OTHERS[0]
+
+
+def test_a_canary_that_found_no_node_may_go_elsewhere():
+    """It holds nothing yet: the GPU that it was meant for was taken by somebody else."""
+    first = changed()
+    assert first.change is not None
+    assert where(changed(canary_of(first.change.id, PodState.PENDING), taken=1)) == OTHERS[1]
 
 
 def test_misses_add_nothing_while_pods_cannot_be_created():

@@ -119,6 +119,7 @@ def sum_up(looked: Sequence[Looked], fleet: Fleet) -> list[Seen]:
 def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     """The plan of one Model."""
     view, memory, policy = looked.view, looked.memory, fleet.policy
+    change = begin(view, memory, policy, fleet.now)
     asked = placed = place(
         view.intent,
         view.pool,
@@ -127,8 +128,9 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         policy,
         free=fleet.shared.free,
         strangers=fleet.strangers,
+        canary=view.canary,
+        begun=change.seen is not None and change.seen.started,
     )
-    change = begin(view, memory, policy, fleet.now)
     known = True
     if change.held:
         view, placed, known = _what_runs(view, asked, fleet)

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from goodput.decide.bounds import placed_replicas
 from goodput.decide.choosing import choose, requirements, unfit
 from goodput.decide.engine import replica_of
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, ModelIntent
-from goodput.domain.observed import GpuSupply, PoolView
+from goodput.domain.observed import NO_CANARY, GpuSupply, PoolView
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
 from goodput.perfmodel.judging import unsupported
@@ -40,11 +39,14 @@ def place(
     *,
     free: Mapping[str, int] | None = None,
     strangers: str = "",
+    canary: PoolView = NO_CANARY,
+    begun: bool = False,
 ) -> Placed:
     """Placement of a Model. What is placed stays, unless its type is gone, disallowed or its parallelism was edited.
 
     `free` holds GPUs by type that no other Model of this tick took yet; None: what `supply` has. `strangers` says which
-    accelerators there are that no type counts, for who finds no other.
+    accelerators there are that no type counts, for who finds no other. Where what runs moves, `canary` stays if it has
+    `begun`, if it is one of what is asked for now: users get what was judged, where it was judged.
     """
     arch, objective = intent.architecture, intent.objective
     if arch is None:
@@ -66,12 +68,14 @@ def place(
             f"spec.gpuTypes: no GPUType named {', '.join(unknown)} exists or is built in",
             True,
         )
-    incumbent = _incumbent(intent, pool, gpus, supply)
+    stays, incumbent = pool, _incumbent(intent, pool, gpus, supply)
+    if incumbent is None and begun and canary.tally.placed:
+        stays, incumbent = canary, _incumbent(intent, canary, gpus, supply)
     if incumbent is None:
         if free is None:
             free = {name: there.free for name, there in supply.items()}
         wanted = requirements(intent, arch, objective, policy)
-        chosen = choose(intent, wanted, gpus, supply, _own(pool, free), policy=policy, strangers=strangers)
+        chosen = choose(intent, wanted, gpus, supply, _own(free, pool, canary), policy=policy, strangers=strangers)
         best = chosen.option
         if best is None:
             return Placed(None, None, chosen.reason, chosen.message, chosen.stalled)
@@ -79,16 +83,20 @@ def place(
         placement = replica_of(intent, best.gpu, *shape, policy=policy, rejected=chosen.rejected)
         return Placed(placement, best.gpu, chosen.reason, chosen.message)
     try:
-        shape = (pool.tensor_parallel, pool.pipeline_parallel)
+        shape = (stays.tensor_parallel, stays.pipeline_parallel)
         return Placed(replica_of(intent, incumbent, *shape, policy=policy), incumbent)
     except ModelDoesNotFit as error:
         return Placed(None, None, ConditionReason.DOES_NOT_FIT, unfit(intent, str(error)), True)
 
 
-def _own(pool: PoolView, free: Mapping[str, int]) -> Mapping[str, int]:
-    """`free`, and what the Model holds itself: a roll-out gives it back."""
-    own = placed_replicas(pool, pool.gpu_type) * pool.tensor_parallel * pool.pipeline_parallel
-    return {**free, pool.gpu_type: free.get(pool.gpu_type, 0) + own} if own else free
+def _own(free: Mapping[str, int], *pools: PoolView) -> Mapping[str, int]:
+    """`free`, and what pools of the Model hold themselves: a roll-out gives it back."""
+    found = dict(free)
+    for pool in pools:
+        own = pool.tally.placed * pool.tensor_parallel * pool.pipeline_parallel
+        if own:
+            found[pool.gpu_type] = found.get(pool.gpu_type, 0) + own
+    return found
 
 
 def moving(pool: PoolView, placement: Placement) -> bool:
