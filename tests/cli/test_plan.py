@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from goodput.adapters.kinds import GPU_TYPES, MODELS, NODES, PODS, SLOS, Resourc
 from goodput.adapters.kube_errors import Refused
 from goodput.cli import plan as planning
 from goodput.cli.main import main
+from goodput.perfmodel.binding import Bottleneck
 
 
 def plan(*arguments: str, stdin: str = "") -> Result:
@@ -69,7 +71,7 @@ def test_power_follows_use() -> None:
     fleet = fleets[0]
     assert 0.0 < fleet["mfu"] < 1.0
     assert 0.0 < fleet["mbu"] <= 1.0
-    assert fleet["bottleneck"] in ("compute", "bandwidth", "KV capacity", "queue")
+    assert fleet["bottleneck"] in [each.value for each in Bottleneck]
     assert 100 < fleet["watts"] / fleet["gpus"] <= 700
     assert fleet["kWhPerMillionOutputTokens"] == pytest.approx(fleet["watts"] / 3.6e6 * 1e6 / (20 * 211), rel=0.01)
 
@@ -80,6 +82,7 @@ def test_bounds_of_the_model_beat_the_slo_and_are_named() -> None:
     text = plan("-f", "-", "--rate", "100", stdin=stdin).output
     assert "replicas are needed, spec.scaling.maxReplicas allows 2" in text
     assert "Without the bounds of spec.scaling the cheapest fleet is " in text
+    assert re.search(r"A replica carries [\d.]+ requests/s: time to first token binds \(communication\)\.", text)
     assert planned("--rate", "100", stdin=stdin)["chosen"] is None
     assert planned("--rate", "1", stdin=stdin)["chosen"] is not None
 

@@ -74,16 +74,23 @@ def test_first_tokens_come_in_time_but_the_others_do_not() -> None:
 
 
 def test_long_documents_are_late_at_the_first_token() -> None:
-    """Prefill is compute-bound: FLOP/s or a prefix cache help, memory bandwidth does not."""
-    text = plan(manifests(gpuTypes=["a10g"]), "--rate", "1", "--input", "6000", "--output-tokens", "200")
+    """Prefill of one GPU is compute-bound: FLOP/s help; of eight without links communication is what takes the time."""
+    asked = ("--rate", "1", "--input", "6000", "--output-tokens", "200")
     in_order(
-        text,
-        "No option meets the SLO. The nearest is a10g TP",
-        "TTFT is ",
+        plan(manifests(gpuTypes=["a10g"], parallelism={"tensor": 1, "pipeline": 1}), *asked),
+        "No option meets the SLO. The nearest is a10g TP1: TTFT is ",
         "Prefill is compute-bound: a prompt of 6000 tokens takes ",
         "whatever the memory bandwidth.",
         "What helps, in this order:",
         "GPUs with more FLOP/s: ",
+        "in the SLO: TTFT ",
+    )
+    in_order(
+        plan(manifests(gpuTypes=["a10g"]), *asked),
+        "No option meets the SLO. The nearest is a10g TP8: TTFT is ",
+        "Prefill is bound by communication: a prompt of 6000 tokens waits while 8 ranks exchange what they computed, ",
+        "What helps, in this order:",
+        "fewer, larger GPUs to a replica: ",
         "a prefix cache that holds ",
         "in the SLO: TTFT ",
     )

@@ -92,17 +92,15 @@ def test_mbu_of_a_7b_model_at_100_tokens_a_second() -> None:
     used = use(arch, fast, Shape(), Lengths(1.0, 1001.0), rps=0.1, batch=1.0)
     assert used.mbu == pytest.approx(0.70, rel=0.01)
     assert used.mfu == pytest.approx(2 * 7e9 * 100 / dict(gpu.flops)["bf16"], rel=0.03)
-    assert not used.compute_bound
 
 
 def test_long_prompts_are_a_matter_of_arithmetic() -> None:
-    """Ten tokens out of 8,000 in: prefill takes nearly all of the time."""
+    """Ten tokens out of 8,000 in: prefill takes most of the time."""
     arch, gpu = architecture(MODELS[0]), gpu_type("h100-sxm")
     assert arch is not None
     assert gpu is not None
     used = use(arch, gpu, Shape(), Lengths(8000.0, 10.0), rps=2.0, batch=1.0)
     assert used.prefill_share > 0.7
-    assert used.compute_bound
 
 
 def test_drafts_that_are_accepted_save_bytes() -> None:

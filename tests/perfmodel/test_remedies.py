@@ -7,14 +7,18 @@ from msgspec.structs import replace
 
 from goodput.domain.intent import Objective
 from goodput.perfmodel import Lengths, architecture, built_in_gpu_types
+from goodput.perfmodel.binding import Bottleneck
+from goodput.perfmodel.causes import Missed
 from goodput.perfmodel.gpus import gpu_type, whole_cards
 from goodput.perfmodel.options import allowed, options
-from goodput.perfmodel.remedies import Diagnosis, Missed, diagnose
+from goodput.perfmodel.remedies import Diagnosis, diagnose
 from goodput.perfmodel.requirements import Requirements
 
 CARDS = whole_cards(allowed(built_in_gpu_types(), ())[0])
 LLAMA_8B = architecture("meta-llama/Llama-3.1-8B-Instruct")
+QWEN_600M = architecture("Qwen/Qwen3-0.6B")
 assert LLAMA_8B is not None
+assert QWEN_600M is not None
 DECODE = Requirements(
     arch=LLAMA_8B,
     objective=Objective(ttft_seconds=2.0, tpot_seconds=0.05, e2e_seconds=None),
@@ -28,6 +32,15 @@ PREFILL = replace(
     lengths=Lengths(6000.0, 200.0),
     tensor_parallel=None,
 )
+
+
+ALONE = replace(PREFILL, tensor_parallel=1)
+LAUNCHES = replace(
+    DECODE, arch=QWEN_600M, objective=Objective(ttft_seconds=None, tpot_seconds=0.0015, e2e_seconds=None)
+)
+LINKS = replace(DECODE, objective=Objective(ttft_seconds=None, tpot_seconds=0.003, e2e_seconds=None), tensor_parallel=8)
+WHOLE = Objective(ttft_seconds=None, tpot_seconds=None, e2e_seconds=1.0)
+CASES = [(DECODE, "l4"), (PREFILL, "a10g"), (ALONE, "a10g"), (DECODE, "t4"), (LINKS, "l40s")]
 
 
 def diagnosed(wanted: Requirements, gpu: str) -> Diagnosis:
@@ -46,18 +59,66 @@ def test_slow_decode_is_a_matter_of_bytes() -> None:
     assert found.causes[1].startswith("More replicas do not help")
 
 
-def test_slow_prefill_is_a_matter_of_arithmetic() -> None:
-    """Nothing about bandwidth; a prefix cache is among what helps."""
-    found = diagnosed(PREFILL, "a10g")
-    assert found.missed is Missed.TTFT
-    assert "Prefill is compute-bound" in found.causes[0]
-    assert any(remedy.what.startswith("a prefix cache that holds ") for remedy in found.remedies)
+def test_slow_prefill_on_one_gpu_is_a_matter_of_arithmetic() -> None:
+    """Of 2.3 s nearly all is 90 TFLOP; what helps has more FLOP/s."""
+    found = diagnosed(ALONE, "a10g")
+    assert (found.missed, found.binds) == (Missed.TTFT, Bottleneck.COMPUTE)
+    assert "Prefill is compute-bound: a prompt of 6000 tokens takes 90.1 TFLOP, 96 % of its time on 1 x a10g" in str(
+        found.causes
+    )
+    assert found.remedies[0].what.startswith("GPUs with more FLOP/s: ")
     assert not any("speculative" in remedy.what for remedy in found.remedies)
 
 
-@pytest.mark.parametrize(("wanted", "gpu"), [(DECODE, "l4"), (PREFILL, "a10g"), (DECODE, "t4")])
+def test_slow_prefill_over_pcie_is_a_matter_of_communication() -> None:
+    """Eight a10g have the FLOP/s: their all-reduces take more of a prompt's time than its products."""
+    found = diagnosed(PREFILL, "a10g")
+    assert found.binds is Bottleneck.COMMUNICATION
+    assert "Prefill is bound by communication: a prompt of 6000 tokens waits while 8 ranks exchange" in found.causes[0]
+    assert "neither FLOP/s nor memory bandwidth" in found.causes[0]
+    assert found.remedies[0].what.startswith("fewer, larger GPUs to a replica: ")
+    assert any(remedy.what.startswith("a prefix cache that holds ") for remedy in found.remedies)
+
+
+def test_decode_of_a_small_model_is_a_matter_of_launches() -> None:
+    """0.6B on an H100: drafts come first, for no GPU launches faster; narrower weights are not enough."""
+    found = diagnosed(LAUNCHES, "h100-sxm")
+    assert (found.missed, found.binds) == (Missed.TPOT, Bottleneck.LAUNCHES)
+    assert (
+        "Decode is bound by launches: each token waits until the kernels of 28 layers are launched" in found.causes[0]
+    )
+    assert "bandwidth-bound" not in found.causes[0]
+    assert found.remedies[0].what.startswith("speculative decoding, ")
+    assert not any(remedy.meets for remedy in found.remedies if "answers may change" in remedy.what)
+
+
+def test_decode_over_pcie_is_a_matter_of_communication() -> None:
+    """3 ms a token on eight l40s: links help, and an H100 has them."""
+    found = diagnosed(LINKS, "l40s")
+    assert (found.missed, found.binds) == (Missed.TPOT, Bottleneck.COMMUNICATION)
+    assert found.remedies[0].what.startswith("GPUs with less to wait for between GPUs: ")
+
+
+def test_a_late_end_is_a_matter_of_the_longer_phase() -> None:
+    """20,000 tokens in and 10 out under an end-to-end objective: it is prefill that takes too long."""
+    wanted = replace(PREFILL, objective=WHOLE, lengths=Lengths(20_000.0, 10.0))
+    assert "Prefill is " in diagnosed(wanted, "l40s").causes[0]
+    wanted = replace(PREFILL, objective=WHOLE, lengths=Lengths(100.0, 1000.0))
+    assert "Decode is " in diagnosed(wanted, "l40s").causes[0]
+
+
+def test_a_prefix_cache_does_not_spare_the_host() -> None:
+    """60 ms for 6,000 tokens: to parse them alone takes longer, whatever part of them is in the cache."""
+    wanted = replace(PREFILL, objective=Objective(ttft_seconds=0.06, tpot_seconds=None, e2e_seconds=None))
+    found = diagnosed(wanted, "b200")
+    assert found.binds is Bottleneck.HOST
+    assert found.causes[0].startswith("TTFT is missed. The host binds: a prompt of 6000 tokens is parsed")
+    assert not any("prefix cache" in remedy.what for remedy in found.remedies)
+
+
+@pytest.mark.parametrize(("wanted", "gpu"), CASES)
 def test_what_helps_comes_by_what_it_asks_of_users(wanted: Requirements, gpu: str) -> None:
-    """Hardware, then what changes no answer, then precision, then the promise."""
+    """Hardware and what changes no answer, then precision, then the promise."""
     kinds = [_kind(remedy.what) for remedy in diagnosed(wanted, gpu).remedies]
     assert kinds == sorted(kinds)
     assert kinds[-1] == 3
@@ -71,7 +132,7 @@ def _kind(what: str) -> int:
     return 1 if what.startswith(("speculative", "a prefix cache")) else 0
 
 
-@pytest.mark.parametrize(("wanted", "gpu"), [(DECODE, "l4"), (PREFILL, "a10g"), (DECODE, "t4")])
+@pytest.mark.parametrize(("wanted", "gpu"), [*CASES, (LAUNCHES, "h100-sxm")])
 def test_every_remedy_is_faster_or_another_promise(wanted: Requirements, gpu: str) -> None:
     """And one that is said to be enough meets the SLO as an option."""
     found = diagnosed(wanted, gpu)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from goodput.cli.figures import rounded
 from goodput.domain.intent import GpuType, Objective
+from goodput.perfmodel.binding import Bottleneck, bottleneck
 from goodput.perfmodel.fleet import Fleet
 from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.memory import engine_defaults
@@ -129,15 +130,22 @@ def as_json(plan: Planned) -> dict[str, Any]:
             "lengthsAssumed": plan.lengths_assumed,
         },
         "chosen": plan.winner.label if plan.winner else None,
-        "options": [option_as_json(option, wanted.objective.attainment) for option in plan.options],
+        "options": [option_as_json(wanted, option) for option in plan.options],
         "notches": [_notch(notch) for notch in plan.notches],
         "diagnosis": _diagnosis(plan.diagnosis) if plan.diagnosis else None,
         "leftOut": {why: list(names) for why, names in plan.left_out.items()},
     }
 
 
-def option_as_json(option: Option, attainment: float) -> dict[str, Any]:
-    """One option; what was not reached (the time of what does not fit) is null. Percentiles are at `attainment`."""
+def option_bottleneck(wanted: Requirements, option: Option) -> Bottleneck | None:
+    """What keeps a replica from carrying more; None where it was not sized."""
+    if option.capacity is None:
+        return None
+    return bottleneck(wanted.arch, option.gpu, option.shape, wanted.lengths, option.capacity)
+
+
+def option_as_json(wanted: Requirements, option: Option) -> dict[str, Any]:
+    """One option; what was not reached (the time of what does not fit) is null. Percentiles are at the attainment."""
     return {
         "option": option.label,
         "gpuType": option.gpu.name,
@@ -171,11 +179,12 @@ def option_as_json(option: Option, attainment: float) -> dict[str, Any]:
         "capacity": None
         if option.capacity is None
         else {"requestsPerSecond": rounded(option.capacity.rps), "wall": option.capacity.wall.value},
-        "fleet": None if option.fleet is None else _fleet(option, option.fleet, attainment),
+        "fleet": None if option.fleet is None else _fleet(wanted, option, option.fleet),
     }
 
 
-def _fleet(option: Option, fleet: Fleet, attainment: float) -> dict[str, Any]:
+def _fleet(wanted: Requirements, option: Option, fleet: Fleet) -> dict[str, Any]:
+    attainment, binds = wanted.objective.attainment, option_bottleneck(wanted, option)
     return {
         "replicas": fleet.replicas,
         "gpus": fleet.gpus,
@@ -191,7 +200,7 @@ def _fleet(option: Option, fleet: Fleet, attainment: float) -> dict[str, Any]:
         "mfu": rounded(fleet.use.mfu, 3),
         "mbu": rounded(fleet.use.mbu, 3),
         "prefillShare": rounded(fleet.use.prefill_share, 3),
-        "bottleneck": fleet.bottleneck.value,
+        "bottleneck": binds.value if binds else None,
         "watts": rounded(fleet.cost.watts),
         "kWhPerMillionOutputTokens": rounded(fleet.cost.kwh_per_million_output_tokens),
         "priceAssumed": option.gpu.price_assumed,
@@ -215,6 +224,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
         "missed": found.missed.value,
         "boundSeconds": found.bound_seconds,
         "idleSeconds": rounded(found.seconds),
+        "binds": found.binds.value,
         "causes": list(found.causes),
         "remedies": [
             {"what": remedy.what, "idleSeconds": rounded(remedy.seconds), "meets": remedy.meets}

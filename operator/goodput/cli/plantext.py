@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from goodput.cli.figures import count, gib, money, rate, share
-from goodput.cli.planned import Planned, together
+from goodput.cli.planned import Planned, option_bottleneck, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.perfmodel.cost import beyond_reading
 from goodput.perfmodel.fleet import Fleet
 from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.notches import Notch
+from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.verdicts import binds, duration
 
 # Words of a verdict in a table; the first row is the winner's.
@@ -89,12 +90,11 @@ def rows(plan: Planned, every: bool, most: int) -> list[list[Any]]:
         elif option.gpu.name not in types and len(shown) < most:
             shown.append(option)
             types.add(option.gpu.name)
-    attainment = plan.wanted.objective.attainment
-    return [_row(option, option is plan.winner, attainment) for option in shown]
+    return [_row(plan.wanted, option, option is plan.winner) for option in shown]
 
 
-def _row(option: Option, chosen: bool, attainment: float) -> list[Any]:
-    fleet = option.fleet
+def _row(wanted: Requirements, option: Option, chosen: bool) -> list[Any]:
+    fleet, attainment = option.fleet, wanted.objective.attainment
     verdict = "chosen" if chosen else _VERDICTS.get(option.verdict, "")
     if option.why:
         verdict = f"{verdict}: {option.why}" if verdict else option.why
@@ -112,7 +112,7 @@ def _row(option: Option, chosen: bool, attainment: float) -> list[Any]:
         money(fleet.cost.per_million_output_tokens),
         f"{100.0 * fleet.use.mfu:.0f}%",
         f"{100.0 * fleet.use.mbu:.0f}%",
-        fleet.bottleneck.value,
+        option_bottleneck(wanted, option),
         verdict,
     ]
 
@@ -170,6 +170,9 @@ def _nothing(plan: Planned) -> Iterator[str]:
     best = plan.options[0]
     field = f"{best.field}: " if best.field else ""
     yield f"No option meets the SLO. The nearest is {best.label}: {field}{best.why}."
+    if best.verdict is Verdict.CAPPED and best.capacity is not None:
+        takes = option_bottleneck(plan.wanted, best)
+        yield f"  A replica carries {rate(best.capacity.rps)} requests/s: {binds(best.capacity.wall)} ({takes})."
     if plan.unbounded is not None and plan.unbounded.fleet is not None:
         fleet = plan.unbounded.fleet
         cost = "" if fleet.cost.per_hour is None else f" at {money(fleet.cost.per_hour)} $/h"

@@ -1,25 +1,14 @@
-"""Replicas of one option under the expected demand: what they cost, how fast they are, and what binds them."""
+"""Replicas of one option under the expected demand: what they cost, how fast they are, what they use."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
-from goodput.perfmodel.capacity import Capacity, Latency, Wall, latency
+from goodput.perfmodel.capacity import Latency, latency
 from goodput.perfmodel.cost import Cost, cost
 from goodput.perfmodel.phases import Use, use
 from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import Choice
-
-
-class Bottleneck(StrEnum):
-    """What a replica has too little of, when it carries all it can."""
-
-    COMPUTE = "compute"
-    BANDWIDTH = "bandwidth"
-    KV_CAPACITY = "KV capacity"
-    QUEUE = "queue"  # max-num-seqs: requests wait though memory and time are left
 
 
 class Fleet(Value, frozen=True, kw_only=True):
@@ -31,7 +20,6 @@ class Fleet(Value, frozen=True, kw_only=True):
     cost: Cost
     at_load: Latency  # of one replica
     use: Use  # of one GPU at that load
-    bottleneck: Bottleneck
 
 
 def fleet_of(wanted: Requirements, gpu: GpuType, found: Choice, replicas: int) -> Fleet:
@@ -64,14 +52,4 @@ def fleet_of(wanted: Requirements, gpu: GpuType, found: Choice, replicas: int) -
         ),
         at_load=at,
         use=used,
-        bottleneck=_bottleneck(found.capacity, used),
     )
-
-
-def _bottleneck(found: Capacity, used: Use) -> Bottleneck:
-    """What stands in the way of more requests a replica."""
-    if found.wall is Wall.KV:
-        return Bottleneck.KV_CAPACITY
-    if found.wall is Wall.SEQUENCES:
-        return Bottleneck.QUEUE
-    return Bottleneck.COMPUTE if used.compute_bound else Bottleneck.BANDWIDTH

@@ -83,12 +83,11 @@ def prefill(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) ->
 
 
 class Use(Value, frozen=True, kw_only=True):
-    """What a load makes of a GPU, of wall time (what is paid): shares 0..1 of its peaks, and what takes its steps."""
+    """What a load makes of a GPU, of wall time (what is paid): shares 0..1 of its peaks."""
 
     mfu: float  # FLOP/s that the model needs over dense peak
     mbu: float  # bytes/s that it moves over memory bandwidth
     prefill_share: float  # of the time that its steps take
-    compute_bound: bool  # arithmetic, not memory bandwidth, takes most of the time of its steps
 
 
 def use(
@@ -114,13 +113,11 @@ def use(
     gaps = rps * max(0.0, lengths.output_mean - 1.0) / sequences
     steps = gaps / tokens_per_step
     decoding, prompting = steps * step.seconds, rps * prompt.seconds
-    computing = prompting + (decoding if step.intensity > ridge(arch, gpu) else 0.0)
     busy = decoding + prompting
     return Use(
         mfu=min(1.0, (rps * prompt.flop + gaps * step.flop) / peak_flops(arch, gpu)),
         mbu=min(1.0, (rps * prompt.bytes + steps * step.bytes) / gpu.memory_bandwidth_bytes_per_second),
         prefill_share=prompting / busy if busy > 0.0 else 0.0,
-        compute_bound=computing > 0.5 * busy,
     )
 
 

@@ -1,13 +1,13 @@
 """What helps where no option meets an SLO: why it is missed, what cannot help, and what can, each tried on the model.
 
-The order is by what it asks of the user: other GPUs or more of them change nothing that users see; lower precision may
-change answers and begins as a canary; a looser objective changes the promise.
+The order is by what it asks of the user: other GPUs, more of them or drafts change no answer; lower precision may
+change answers and begins as a canary; a looser objective changes the promise. Drafts come first where launches bind,
+which no GPU makes shorter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 from msgspec.structs import replace
 
@@ -15,15 +15,16 @@ from goodput.domain.errors import InvalidObject
 from goodput.domain.intent import GpuType
 from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.domain.values import Value
+from goodput.perfmodel.binding import Bottleneck
 from goodput.perfmodel.capacity import Latency
+from goodput.perfmodel.causes import Missed, Slow, causes, slow, times
+from goodput.perfmodel.efficiency import efficiency
 from goodput.perfmodel.judging import Option, Verdict, judge
 from goodput.perfmodel.options import cheapest, options
 from goodput.perfmodel.precision import cannot_run, with_precision
 from goodput.perfmodel.requirements import Requirements
-from goodput.perfmodel.roofline import step_times
 from goodput.perfmodel.verdicts import duration
 
-_GIB = 1024.0**3
 # Formats that a checkpoint of wider weights may be quantised to, the one that changes answers least first.
 _NARROWER = ("fp8", "int4")
 # What helps less than this share is not worth a line.
@@ -35,17 +36,17 @@ _WHO = {
     DraftMethod.EAGLE3: "where a head for this model exists",
     DraftMethod.NGRAM: "where answers quote their prompts (edits of code, summaries)",
 }
+# What there is more of where less time is spent on a part.
+_GAINS = {
+    Bottleneck.COMPUTE: "more FLOP/s",
+    Bottleneck.BANDWIDTH: "more memory bandwidth",
+    Bottleneck.COMMUNICATION: "less to wait for between GPUs",
+    Bottleneck.LAUNCHES: "fewer launches",
+    Bottleneck.HOST: "a faster host",
+}
 # Steps in which a bound is loosened until it is met.
 _LOOSENED = 1.25
 _MOST_LOOSENED = 40
-
-
-class Missed(StrEnum):
-    """The objective that is missed worst."""
-
-    TTFT = "TTFT"
-    TPOT = "TPOT"
-    E2E = "end-to-end time"
 
 
 class Remedy(Value, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     missed: Missed
     bound_seconds: float
     seconds: float  # mean of an idle replica
+    binds: Bottleneck  # what takes most of the phase that is too slow
     causes: tuple[str, ...]
     remedies: tuple[Remedy, ...]
 
@@ -75,35 +77,30 @@ def diagnose(wanted: Requirements, nearest: Option, every: Sequence[GpuType]) ->
     if nearest.verdict is not Verdict.MISSES or nearest.idle is None:
         return None
     missed, bound, seconds = _worst(wanted, nearest.idle)
+    why = slow(wanted, nearest, missed)
+    hardware = _hardware(wanted, nearest, missed, why, every)
+    drafts = _drafts(wanted, nearest, missed, seconds)
     return Diagnosis(
         missed=missed,
         bound_seconds=bound,
         seconds=seconds,
-        causes=_causes(wanted, nearest, nearest.idle, missed),
+        binds=why.binds,
+        causes=causes(wanted, nearest, nearest.idle, missed, why),
         remedies=(
-            *_hardware(wanted, nearest, missed, every),
+            *(drafts if why.binds is Bottleneck.LAUNCHES else []),
+            *hardware,
             *_shorter(wanted, nearest, missed),
-            *_drafts(wanted, nearest, missed, seconds),
+            *([] if why.binds is Bottleneck.LAUNCHES else drafts),
             *_precision(wanted, nearest, missed, seconds),
             _looser(wanted, nearest, missed),
         ),
     )
 
 
-def _times(wanted: Requirements, idle: Latency) -> dict[Missed, tuple[float | None, float, float]]:
-    """Objective -> (its bound, mean of an idle replica, share that misses)."""
-    whole = idle.ttft_mean_seconds + (wanted.lengths.output_mean - 1.0) * idle.tpot_mean_seconds
-    return {
-        Missed.TTFT: (wanted.objective.ttft_seconds, idle.ttft_mean_seconds, idle.ttft_misses),
-        Missed.TPOT: (wanted.objective.tpot_seconds, idle.tpot_mean_seconds, idle.tpot_misses),
-        Missed.E2E: (wanted.objective.e2e_seconds, whole, idle.e2e_misses),
-    }
-
-
 def _worst(wanted: Requirements, idle: Latency) -> tuple[Missed, float, float]:
     rows = [
         (misses, mean / bound, kind, bound, mean)
-        for kind, (bound, mean, misses) in _times(wanted, idle).items()
+        for kind, (bound, mean, misses) in times(wanted, idle).items()
         if bound is not None
     ]
     _, _, kind, bound, mean = max(rows, key=lambda row: (row[0], row[1]))
@@ -111,62 +108,35 @@ def _worst(wanted: Requirements, idle: Latency) -> tuple[Missed, float, float]:
 
 
 def _mean(wanted: Requirements, option: Option, missed: Missed) -> float:
-    return float("inf") if option.idle is None else _times(wanted, option.idle)[missed][1]
+    return float("inf") if option.idle is None else times(wanted, option.idle)[missed][1]
 
 
-def _causes(wanted: Requirements, nearest: Option, idle: Latency, missed: Missed) -> tuple[str, str]:
-    arch, gpu, tensor = wanted.arch, nearest.gpu, nearest.shape.tensor_parallel
-    times = _times(wanted, idle)
-    fine = [
-        kind.value
-        for kind, (bound, _, misses) in times.items()
-        if bound is not None and misses <= 1.0 - wanted.objective.attainment
-    ]
-    others = f", {' and '.join(fine)} {'is' if len(fine) == 1 else 'are'} not" if fine else ""
-    where = f"{tensor} x {gpu.name}"
-    if missed is Missed.TTFT:
-        flops = 2.0 * (arch.active_parameters - arch.embedding_parameters) * wanted.lengths.input_mean
-        why = (
-            f"Prefill is compute-bound: a prompt of {wanted.lengths.input_mean:.0f} tokens takes {flops / 1e12:.3g} "
-            f"TFLOP on {where}, whatever the memory bandwidth."
-        )
-    else:
-        context = wanted.lengths.input_mean + wanted.lengths.output_mean / 2.0
-        step = step_times(arch, gpu, tensor)
-        reading = 100.0 * step.reads(1.0) / step.decode(1.0, context)
-        why = (
-            f"Decode is bandwidth-bound: each token reads {arch.weight_bytes * _visited(wanted) / _GIB:.1f} GiB of "
-            f"weights, which is {reading:.0f} % of its time on {where}; more FLOP/s do not help."
-        )
-    return (
-        f"{missed.value} is missed{others}. {why}",
-        f"More replicas do not help: a request that is alone on {nearest.label} already takes "
-        f"{duration(times[missed][1])}.",
-    )
-
-
-def _visited(wanted: Requirements) -> float:
-    """Share of the weights that one token is multiplied by."""
-    arch = wanted.arch
-    return (arch.active_parameters - arch.embedding_parameters) / arch.parameters
-
-
-def _hardware(wanted: Requirements, nearest: Option, missed: Missed, every: Sequence[GpuType]) -> list[Remedy]:
-    """More GPUs a replica, then other types."""
+def _hardware(
+    wanted: Requirements, nearest: Option, missed: Missed, why: Slow, every: Sequence[GpuType]
+) -> list[Remedy]:
+    """Other replicas of the same GPUs, then other types; each with what it has more of."""
     found = []
     free = replace(wanted, tensor_parallel=None, pipeline_parallel=None)
-    why = "more memory bandwidth" if missed is not Missed.TTFT else "more FLOP/s"
-    larger = next((option for option in options(free, [nearest.gpu]) if option.meets), None)
-    if larger is not None:
-        found.append(_remedy(free, larger, missed, f"{larger.label}: {why} for one request"))
+    same = next((option for option in options(free, [nearest.gpu]) if option.meets), None)
+    if same is not None:
+        gain = _GAINS[_shorter_part(wanted, nearest, same, missed, why)]
+        found.append(_remedy(free, same, missed, f"{same.label}: {gain} for one request"))
     others = [gpu for gpu in every if gpu.name != nearest.gpu.name]
     other = cheapest(free, others)
-    if other is not None:
-        cost = other.fleet.cost.per_hour if other.fleet is not None else None
+    if other is not None and other.fleet is not None:
+        cost = other.fleet.cost.per_hour
         price = "" if cost is None else f", {cost:.2f} $/h"
-        replicas = other.fleet.replicas if other.fleet is not None else 1
-        found.append(_remedy(free, other, missed, f"GPUs with {why}: {replicas} x {other.label}{price}"))
+        part = _shorter_part(wanted, nearest, other, missed, why)
+        fewer = part is Bottleneck.COMMUNICATION and other.gpus < nearest.gpus
+        kind = "fewer, larger GPUs to a replica" if fewer else f"GPUs with {_GAINS[part]}"
+        found.append(_remedy(free, other, missed, f"{kind}: {other.fleet.replicas} x {other.label}{price}"))
     return found
+
+
+def _shorter_part(wanted: Requirements, nearest: Option, option: Option, missed: Missed, why: Slow) -> Bottleneck:
+    """What a lone request spends less on than on `nearest`, most of all."""
+    before, after = why.taken.by_part, slow(wanted, option, missed).taken.by_part
+    return max(before, key=lambda part: before[part] - after[part])
 
 
 def _drafts(wanted: Requirements, nearest: Option, missed: Missed, seconds: float) -> list[Remedy]:
@@ -204,17 +174,29 @@ def _precision(wanted: Requirements, nearest: Option, missed: Missed, seconds: f
 
 
 def _shorter(wanted: Requirements, nearest: Option, missed: Missed) -> list[Remedy]:
-    """Prompts of which a part is in the prefix cache: the least of these shares that is enough."""
-    if missed is not Missed.TTFT:
+    """Prompts of which a part is in the prefix cache: the least of these shares that is enough.
+
+    The host reads all of a prompt, whatever part of it the cache holds.
+    """
+    bound = wanted.objective.ttft_seconds
+    if missed is not Missed.TTFT or bound is None:
         return []
+    token = efficiency(nearest.gpu.name, nearest.gpu.scale_up_bytes_per_second).request_token_seconds
     for share in _CACHED_SHARES:
-        lengths = replace(wanted.lengths, input_mean=max(1.0, wanted.lengths.input_mean * (1.0 - share)))
-        changed = replace(wanted, lengths=lengths)
+        cached = min(share * wanted.lengths.input_mean, wanted.lengths.input_mean - 1.0)
+        if cached * token >= bound:
+            break
+        changed = replace(
+            wanted,
+            lengths=replace(wanted.lengths, input_mean=wanted.lengths.input_mean - cached),
+            objective=replace(wanted.objective, ttft_seconds=bound - cached * token),
+        )
         option = judge(changed, nearest.gpu, nearest.shape)
         if option.meets:
-            cached = f"{100.0 * share:.0f} % of each prompt"
-            what = f"a prefix cache that holds {cached} (a system prompt that all share, earlier turns of a chat)"
-            return [_remedy(changed, option, missed, what)]
+            held = f"{100.0 * share:.0f} % of each prompt"
+            what = f"a prefix cache that holds {held} (a system prompt that all share, earlier turns of a chat)"
+            seconds = _mean(changed, option, missed) + cached * token
+            return [Remedy(what=what, seconds=seconds, meets=True, option=option)]
     return []
 
 
@@ -227,9 +209,10 @@ def _looser(wanted: Requirements, nearest: Option, missed: Missed) -> Remedy:
         bound = float(f"{bound * _LOOSENED:.2g}")
         changed = replace(wanted, objective=replace(wanted.objective, **{field: bound}))
         option = judge(changed, nearest.gpu, nearest.shape)
-        if option.idle is None or _times(changed, option.idle)[missed][2] <= 1.0 - wanted.objective.attainment:
+        if option.idle is None or times(changed, option.idle)[missed][2] <= 1.0 - wanted.objective.attainment:
             break
-    return _remedy(wanted, option, missed, f"a {missed.value} of {duration(bound)} in the SLO")
+    article = "an" if missed is Missed.E2E else "a"
+    return _remedy(wanted, option, missed, f"{article} {missed.value} of {duration(bound)} in the SLO")
 
 
 def _remedy(wanted: Requirements, option: Option, missed: Missed, what: str) -> Remedy:
