@@ -5,11 +5,13 @@ from msgspec.structs import replace
 from tests.decide.builders import CHAT, START, intent, one
 from tests.decide.test_explained import serving
 from tests.decide.test_replicas import loaded, replicas, steady
+from tests.placements import placement
 
 from goodput.decide.correction import for_placement
-from goodput.domain.change import fingerprint
+from goodput.domain.change import Serving, fingerprint
 from goodput.domain.memory import LoopMemory
 from goodput.domain.samples import Samples
+from goodput.domain.speculation import DraftMethod, Speculation
 
 PODS = ("pod-0", "pod-1")
 
@@ -125,6 +127,20 @@ def test_an_edit_of_the_parallelism_takes_nothing_over_and_learns_nothing_from_t
         plan = one(wider, plan.memory, now)
     assert plan.memory.shape == SHAPE.replace("l40s/1/1", "l40s/2/1")
     assert (plan.memory.correction, plan.memory.trim, plan.memory.proven_rps) == (1.0, 1.0, 0.0)
+
+
+def test_what_was_learned_stays_while_pods_draft_as_before():
+    """By an edited SLO another number of tokens would be best: that is for the next roll-out, and these pods go on."""
+    lookup = {"speculation": Speculation(method=DraftMethod.NGRAM), "quality": (*SERVED, ("spec.speculative", "ngram"))}
+    runs = Serving(model=SERVED[0][1], served_name="m", quality=lookup["quality"])
+    model = loaded(0.2, 2, **lookup)
+    now = one(model, None).pool.placement.speculative_tokens
+    mark = f"l40s/1/1/{fingerprint(lookup['quality'])}"
+    for tokens in (now, now + 1):
+        pool = replace(model.pool, placement=placement(speculative_tokens=tokens), serving=runs)
+        memory = learned(shape=f"{mark}/ngram {tokens}")
+        found = one(replace(model, pool=pool), memory).memory
+        assert (found.shape, found.correction, found.startup_seconds) == (memory.shape, 0.7, (300.0,) * 5)
 
 
 def test_a_load_that_held_another_objective_proves_nothing():

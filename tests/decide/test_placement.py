@@ -252,6 +252,29 @@ def test_expected_lengths_size_a_replica():
     assert documents.capacity_rps < talks.capacity_rps
 
 
+@pytest.mark.parametrize(
+    ("edit", "same"),
+    [
+        ({"objective": replace(CHAT, tpot_seconds=0.06)}, False),
+        ({"objective": replace(CHAT, attainment=0.99)}, False),
+        ({"objective": replace(CHAT, ttft_seconds=None, e2e_seconds=30.0)}, False),
+        ({"workload": Workload(input_tokens=6000.0)}, False),
+        ({"workload": Workload(output_variation=0.5)}, False),
+        ({"objective": replace(CHAT, min_requests=7)}, True),
+        ({"workload": Workload(requests_per_second=60.0)}, True),
+        ({"max_replicas": 7, "min_replicas": 2}, True),
+    ],
+    ids=str,
+)
+def test_a_placement_tells_for_which_slo_and_lengths_it_was_sized(edit, same):
+    """Not for which load: settings of one replica do not follow it."""
+    before, after = placed(supply(l40s=400)).placement, placed(supply(l40s=400), **edit).placement
+    assert before is not None
+    assert after is not None
+    assert before.sized_for
+    assert (after.sized_for == before.sized_for) is same
+
+
 def test_drafts_are_part_of_a_placement_where_they_help_and_the_reason_is_told():
     tight = replace(CHAT, ttft_seconds=2.0, tpot_seconds=0.03)
     lookup = Speculation(method=DraftMethod.NGRAM)

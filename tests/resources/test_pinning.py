@@ -208,6 +208,82 @@ def test_routers_that_never_served_take_a_mended_image_and_engines_stay(make_ren
     assert _templates(second)[ENGINE] == _templates(first)[ENGINE]
 
 
+# What an edited SLO, or an edited load, makes of the numbers of a placement.
+EDITED: dict[str, Any] = {
+    "objective": Objective(ttft_seconds=20.0, tpot_seconds=1.0, e2e_seconds=None),
+    "sized_for": "another",
+    "max_num_seqs": 1024,
+    "max_num_batched_tokens": 16384,
+    "max_model_len": 4096,
+    "speculative_tokens": 5,
+    "max_num_queued_requests": 497,
+    "max_num_queued_tokens": 99_999,
+}
+
+
+def _arg(template: KubeObject, flag: str) -> str | None:
+    args = template["spec"]["containers"][0]["args"]
+    return args[args.index(flag) + 1] if flag in args else None
+
+
+def _drafting(make_render: Make, **changes: Any) -> RenderInput:
+    return make_render(**{"speculation": LOOKUP, "speculative_tokens": 3, "sized_for": "chat", **changes})
+
+
+def test_what_an_edited_slo_makes_of_settings_is_no_update(make_render: Make, stored: Stored) -> None:
+    """Nobody is told of it and nothing restarts, in turn or not; the next roll-out has all of it."""
+    first = render_model(_drafting(make_render), {})
+    for terms in ({}, {"take_update": True}, {"unserved": ("serve", "router")}):
+        second = render_model(_drafting(make_render, **EDITED, **terms), stored(first))
+        assert _templates(second) == _templates(first)
+        assert second.update_available is None
+    rolled = _templates(render_model(_drafting(make_render, **EDITED, engine=EngineInput(image="x:2")), stored(first)))
+    flags = ("--max-num-seqs", "--max-num-batched-tokens", "--max-model-len", "--max-num-queued-reqs")
+    assert [_arg(rolled[ENGINE], flag) for flag in flags] == ["1024", "16384", "4096", "497"]
+    assert '"num_speculative_tokens":5' in (_arg(rolled[ENGINE], "--speculative-config") or "")
+
+
+def test_what_an_older_operator_sized_for_nobody_knows_what_restarts_nothing(make_render: Make, stored: Stored) -> None:
+    """Its record does not say for which SLO."""
+    first = render_model(_drafting(make_render, sized_for=""), {})
+    second = render_model(_drafting(make_render, **EDITED, take_update=True), stored(first))
+    assert (_templates(second), second.update_available) == (_templates(first), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"speculative_tokens": 5}, "engine pods draft 3 tokens at a time, by what is believed now it is 5"),
+        ({"max_num_seqs": 128}, "engine pods have --max-num-seqs 64, by GPUType l40s it is 128"),
+        ({"max_num_batched_tokens": 512}, "engine pods have --max-num-batched-tokens 2048, by GPUType l40s it is 512"),
+    ],
+    ids=["drafts", "sequences", "tokens of a step"],
+)
+def test_settings_that_another_operator_sizes_for_the_same_slo_are_told(
+    make_render: Make, stored: Stored, change: dict[str, Any], text: str
+) -> None:
+    """The author did nothing: it is an update, taken in turn."""
+    first = render_model(_drafting(make_render), {})
+    told = render_model(_drafting(make_render, **change), stored(first))
+    assert (_templates(told), told.update_available) == (_templates(first), text)
+    taken = render_model(_drafting(make_render, **change, take_update=True), stored(told))
+    assert _templates(taken)[ENGINE] != _templates(first)[ENGINE]
+    assert taken.update_available is None
+
+
+def test_what_an_administrator_mends_after_an_slo_was_edited_is_told(make_render: Make, stored: Stored) -> None:
+    """Labels of nodes in any case; the memory of the GPU where it is nothing else that changes what fits."""
+    first = render_model(_drafting(make_render), {})
+    labels = _drafting(make_render, **EDITED, node_selector=(("gpu", "right"),))
+    assert render_model(labels, stored(first)).update_available == (
+        "engine pods have nodeSelector nvidia.com/gpu.product=NVIDIA-L40S, by GPUType l40s it is gpu=right"
+    )
+    memory = _drafting(make_render, sized_for="another", max_num_queued_requests=497, max_model_len=4096)
+    assert render_model(memory, stored(first)).update_available == (
+        "engine pods have --max-model-len 8192, by GPUType l40s it is 4096"
+    )
+
+
 @pytest.mark.parametrize("change", [{"objective": None}, {"max_num_queued_requests": 77}, {"replicas": 9}])
 def test_pods_that_start_go_on_where_nothing_was_mended(
     change: dict[str, Any], make_render: Make, stored: Stored
@@ -243,6 +319,7 @@ OTHER: dict[str, Any] = {
     "speculative_tokens": 3,
     "max_num_queued_requests": 77,
     "max_num_queued_tokens": 9999,
+    "sized_for": "another",
     "capacity_rps": 9.0,
     "price_per_hour": 9.0,
     "price_assumed": True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil, sqrt
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from goodput.decide.policy import Policy
 from goodput.domain.architecture import Architecture
+from goodput.domain.change import fingerprint
 from goodput.domain.decision import Rejected
 from goodput.domain.intent import GpuType, ModelIntent, Objective, Precision, Workload
 from goodput.domain.plan import Placement
@@ -61,6 +62,13 @@ def shape_of(
 def _lengths_only(workload: Workload) -> Workload:
     """What the settings of one replica depend on: not how many of them there will be."""
     return replace(workload, requests_per_second=None) if workload.requests_per_second is not None else workload
+
+
+def _sized_for(objective: Objective, workload: Workload) -> str:
+    """A fingerprint of what authors of SLO and Model say of it; what is unset is left out, as for a newer operator."""
+    bounds = (objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds, objective.attainment)
+    said = tuple(sorted((name, value) for name, value in asdict(workload).items() if value))
+    return fingerprint(bounds, said)
 
 
 def replica_of(
@@ -141,6 +149,7 @@ def _replica(
         speculative_tokens=choice.tokens,
         max_num_queued_requests=queued_requests,
         max_num_queued_tokens=queued_tokens,
+        sized_for=_sized_for(objective, workload),
         capacity_rps=found.rps,
         price_per_hour=None if gpu.price_per_hour is None else gpu.price_per_hour * tensor_parallel * pipeline_parallel,
         price_assumed=gpu.price_assumed,

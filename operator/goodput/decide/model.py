@@ -14,7 +14,7 @@ from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
 from goodput.decide.engine import prior_lengths
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import Placed, moving, place
+from goodput.decide.placement import Placed, moving, place, running
 from goodput.decide.podcounts import Counted
 from goodput.decide.policy import Policy
 from goodput.decide.sizing import size
@@ -136,7 +136,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         view, placed, known = _what_runs(view, asked, fleet)
     intent = view.intent
     if placed.placement is not None and known:
-        memory = for_placement(memory, placed.placement, intent)
+        memory = for_placement(memory, running(view.pool, placed.placement), intent)
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
         memory = replace(memory, startup_seconds=startups, pods_seen_ready=seen_ready)

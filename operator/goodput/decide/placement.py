@@ -105,6 +105,11 @@ def moving(pool: PoolView, placement: Placement) -> bool:
     return pool.exists and runs != (placement.gpu_type, placement.tensor_parallel, placement.pipeline_parallel)
 
 
+def running(pool: PoolView, placement: Placement) -> Placement:
+    """What replicas run with: they may have been rendered when something else was believed of their settings."""
+    return pool.placement if pool.placement is not None and not moving(pool, placement) else placement
+
+
 def _incumbent(
     intent: ModelIntent, pool: PoolView, gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]
 ) -> GpuType | None:

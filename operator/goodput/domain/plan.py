@@ -26,6 +26,7 @@ class Placement(Value, frozen=True, kw_only=True):
     speculative_tokens: int = 0  # drafted at a time; 0: no speculation
     max_num_queued_requests: int | None  # None: admission off
     max_num_queued_tokens: int | None
+    sized_for: str = ""  # fingerprint of the SLO and the lengths of requests that settings of the engine follow
     capacity_rps: float  # believed when it was placed
     price_per_hour: float | None
     price_assumed: bool = False

@@ -121,4 +121,5 @@ def _shape(placement: Placement | None) -> tuple[object, ...]:
         placement.max_num_seqs,
         placement.max_num_batched_tokens,
         placement.speculative_tokens,
+        placement.sized_for,
     )

@@ -52,14 +52,10 @@ def _pinned_shape(pinned: Mapping[str, str]) -> str:
     return "" if placement is None else _shape(placement)
 
 
-# What a GPUType alone decides of a pod, and how it is called. Queue limits follow the SLO, which is edited at any time.
-_FROM_GPU_TYPE = {
-    "node_selector": "nodeSelector",
-    "tolerations": "tolerations",
-    "max_model_len": "--max-model-len",
-    "max_num_seqs": "--max-num-seqs",
-    "max_num_batched_tokens": "--max-num-batched-tokens",
-}
+# What a GPUType decides of a pod, and how it is called. Queue limits follow the SLO alone, which is edited at any time.
+_FROM_GPU_TYPE = {"node_selector": "nodeSelector", "tolerations": "tolerations", "max_model_len": "--max-model-len"}
+# In these the SLO and the lengths of requests have a say too.
+_SIZED = {"max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens"}
 
 
 def _shown(value: Any) -> str:
@@ -69,22 +65,36 @@ def _shown(value: Any) -> str:
 
 
 def _differences(pinned: Mapping[str, str], template: Mapping[str, Any], render: RenderInput) -> list[str]:
-    """What a GPUType, as it was mended, and the settings would make of these pods."""
-    found = []
-    before, now = placement_of({"metadata": {"annotations": pinned}}), render.placement
-    for field, called in _FROM_GPU_TYPE.items():
-        have, want = getattr(before, field, None), getattr(now, field)
-        if have is not None and have != want:
-            found.append(f"pods have {called} {_shown(have)}, by GPUType {now.gpu_type} it is {_shown(want)}")
-    have_tokens = before.speculative_tokens if before is not None else 0
-    if have_tokens != now.speculative_tokens:
-        found.append(
-            f"pods draft {have_tokens} tokens at a time, by what is believed now it is {now.speculative_tokens}"
-        )
+    """What a GPUType, as it was mended, this operator and its settings would make of these pods."""
+    before = placement_of({"metadata": {"annotations": pinned}})
+    found = [] if before is None else _resized(before, render.placement)
     seconds = render.settings.startup_timeout_seconds
     have_seconds = other_startup_timeout(template, seconds)
     if have_seconds is not None:
         found.append(f"pods may take {have_seconds} s to start, the settings say {seconds} s")
+    return found
+
+
+def _resized(before: Placement, now: Placement) -> list[str]:
+    """What an administrator changed between two placements of one shape.
+
+    Settings that were sized for another SLO or other lengths of requests, and what may follow from them, enter with the
+    next roll-out and are none of it: an SLO is edited at any time.
+    """
+    fields = _FROM_GPU_TYPE | _SIZED
+    drafts = before.speculative_tokens, now.speculative_tokens
+    resized = drafts[0] != drafts[1] or any(getattr(before, field) != getattr(now, field) for field in _SIZED)
+    if resized and before.sized_for != now.sized_for:
+        fields = {field: called for field, called in _FROM_GPU_TYPE.items() if field != "max_model_len"}
+        drafts = now.speculative_tokens, now.speculative_tokens
+    found = [
+        f"pods have {called} {_shown(getattr(before, field))}, by GPUType {now.gpu_type} it is "
+        f"{_shown(getattr(now, field))}"
+        for field, called in fields.items()
+        if getattr(before, field) != getattr(now, field)
+    ]
+    if drafts[0] != drafts[1]:
+        found.append(f"pods draft {drafts[0]} tokens at a time, by what is believed now it is {drafts[1]}")
     return found
 
 
