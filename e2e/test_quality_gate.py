@@ -134,7 +134,9 @@ async def test_a_checked_change_reaches_users_and_nobody_else_reached_its_canary
     assert canary["status"]["phase"] == "Running"
     assert canary["metadata"]["name"] not in await fleet.running(), "routers know of it"
     (job,) = await world.list_objects("jobs", namespace=fleet.namespace)
-    assert await _visit(fleet, f"http://{fleet.name}-canary.{fleet.namespace}.svc/v1/models") != "200"
+    of_canaries = "goodput.dev/pool=canary"
+    (service,) = await world.list_objects("services", namespace=fleet.namespace, selector=of_canaries)
+    assert await _visit(fleet, f"http://{service['metadata']['name']}.{fleet.namespace}.svc/v1/models") != "200"
     assert (await fleet.object())["status"]["poolSummary"] == "1x l40s, canary 1x l40s"
     report = json.loads(await _report(fleet, "check"))
     assert report == {"token": False, "CANARY": " token" * 4, "INCUMBENT": " token" * 4}
@@ -253,7 +255,7 @@ def _jobs(objects: list[dict[str, Any]]) -> int:
 
 
 def _canaries(objects: list[dict[str, Any]]) -> int:
-    return sum(1 for item in objects if item["metadata"]["name"] == f"{MODEL}-canary")
+    return sum(1 for item in objects if item["metadata"]["name"].startswith(f"{MODEL}-canary"))
 
 
 def _refused(objects: list[dict[str, Any]]) -> bool:

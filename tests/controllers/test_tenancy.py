@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.placements import placement
 
 from goodput.adapters.kinds import CONFIG_MAPS, DEPLOYMENTS, MODELS, SERVICE_ACCOUNTS, SLOS
 from goodput.domain.identity import Key
+from goodput.domain.plan import ChangePlan, CheckRun
 
 SECRET = "hunter2-of-a-user"
 
@@ -21,34 +23,26 @@ def status_of(bench: Any, name: str, kind: str, namespace: str = "a") -> dict[st
     return found
 
 
-async def test_a_model_named_as_an_object_of_another_is_told(bench: Any) -> None:
-    """Model a-serve needs the ServiceAccount that Model a has for its engines: it says so, and takes nothing."""
-    bench.apply(bench.model("a"))
-    await bench.tick(2)
-    bench.apply(bench.model("a-serve"))
+@pytest.mark.parametrize("pool", ["router", "serve", "canary", "goodput"])
+async def test_a_model_named_as_an_object_of_another_lives_beside_it(bench: Any, pool: str) -> None:
+    """Model a-serve shares no object with Model a, whose engine Deployment is called a-serve."""
+    name = f"a-{pool}"
+    bench.apply(bench.model("a"), bench.model(name))
+    await bench.tick()
+    bench.law.changes["a"] = ChangePlan(id="c1", held=True, canary=placement(), check=CheckRun.KEEP)
     await bench.tick(3)
-    told = status_of(bench, "a-serve", "Stalled")
-    assert (told["status"], told["reason"]) == ("True", "NameConflict")
-    assert "ServiceAccount a-serve belongs to Model a" in told["message"]
-    owner = bench.api.objects[SERVICE_ACCOUNTS.plural][Key("a", "a-serve")]["metadata"]["ownerReferences"]
-    assert [item["name"] for item in owner] == ["a"]
-    assert Key("a", "a-serve-serve") not in bench.api.objects[DEPLOYMENTS.plural]
-
-
-async def test_a_model_named_as_the_router_of_another_lives_beside_it(bench: Any) -> None:
-    """Model a-router shares no object with Model a, whose router Deployment is called a-router."""
-    bench.apply(bench.model("a"), bench.model("a-router"))
-    await bench.tick(3)
-    for name in ("a", "a-router"):
-        assert status_of(bench, name, "Stalled")["status"] == "False", name
+    for each in ("a", name):
+        assert status_of(bench, each, "Stalled")["status"] == "False", each
     owners = {
         (plural, str(key)): [owner["name"] for owner in item["metadata"].get("ownerReferences", ())]
         for plural, items in bench.api.objects.items()
         for key, item in items.items()
     }
-    assert owners[DEPLOYMENTS.plural, "a/a-router"] == ["a"]
-    assert owners[DEPLOYMENTS.plural, "a/a-router-router"] == ["a-router"]
-    assert all(len(names) <= 1 for names in owners.values()), "no object has two Models"
+    for of in ("serve", "router"):
+        assert owners[DEPLOYMENTS.plural, f"a/a-{of}"] == ["a"]
+        assert owners[DEPLOYMENTS.plural, f"a/{name}-{of}"] == [name]
+    assert owners[DEPLOYMENTS.plural, "a/a-canary"] == ["a"]
+    assert all(len(models) <= 1 for models in owners.values()), "no object has two Models"
 
 
 async def test_an_object_with_a_made_up_owner_is_a_taken_name(bench: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from goodput.adapters.kinds import DEPLOYMENTS
 from goodput.domain.identity import Key
+from goodput.resources.pinning import RENDER_REVISION
 
 
 async def _served(bench: Any) -> None:
@@ -28,7 +29,10 @@ async def test_an_update_that_comes_or_goes_is_written_at_once_and_once(bench: A
     """Nothing else changed, and the quiet time of figures does not hold it back."""
     await _served(bench)
     assert bench.condition("UpdateAvailable") == ("False", "UpToDate")
-    for revision, told in (("0", ("True", "RenderingChanged")), ("1", ("False", "UpToDate"))):
+    for revision, told in (
+        ("0", ("True", "RenderingChanged")),
+        (str(RENDER_REVISION), ("False", "UpToDate")),
+    ):
         found = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]
         annotations = {**found["metadata"]["annotations"], "goodput.dev/render-revision": revision}
         bench.api.put(DEPLOYMENTS, {**found, "metadata": {**found["metadata"], "annotations": annotations}})

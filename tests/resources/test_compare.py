@@ -174,5 +174,5 @@ def test_objects_of_a_router_that_was_switched_off_are_stale(make_render: Make) 
         ("PodMonitor", "llama-8b-router"),
         ("Role", "llama-8b-router"),
         ("RoleBinding", "llama-8b-router"),
-        ("ServiceAccount", "llama-8b"),
+        ("ServiceAccount", "llama-8b-router"),
     }

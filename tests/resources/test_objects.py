@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from goodput.api.model import MAX_MODEL_NAME
 from goodput.domain.identity import LABEL_MANAGED_BY, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
 from goodput.domain.intent import RoutingMode
-from goodput.resources import names
 from goodput.resources.inputs import KubeObject, ObjectKey, RenderInput
 from goodput.resources.kinds.memory import memory_config_map
 from goodput.resources.render import object_key, render_model
@@ -92,7 +92,7 @@ def test_what_a_pod_needs_comes_first(make_render: Make) -> None:
     assert kinds[-1] == "Deployment"
 
 
-@pytest.mark.parametrize("length", [1, 34, names.MAX_MODEL_NAME_LENGTH])
+@pytest.mark.parametrize("length", [1, 34, MAX_MODEL_NAME])
 def test_names_and_labels_are_valid(length: int, make_render: Make) -> None:
     """Up to the longest name, every name is a DNS label and every label value a label value."""
     render = make_render(key=Key("team-a", "m" * length), pod_monitor=True)
@@ -170,7 +170,7 @@ def test_routers_may_see_pods_and_engines_nothing(make_render: Make, rendered_of
     ]
     (subject,) = objects["RoleBinding", "llama-8b-router"]["subjects"]
     router = objects["Deployment", "llama-8b-router"]["spec"]["template"]["spec"]
-    assert subject["name"] == router["serviceAccountName"] == "llama-8b"
+    assert subject["name"] == router["serviceAccountName"] == "llama-8b-router"
     engine = objects["Deployment", "llama-8b-serve"]["spec"]["template"]["spec"]
     assert engine["serviceAccountName"] == "llama-8b-serve"
     assert engine["automountServiceAccountToken"] is False

@@ -104,14 +104,15 @@ def test_an_operator_upgrade_changes_no_pod_and_says_what_waits(
     """Another rendering code leaves engines and routers as they are and shows as an update; the same code does not."""
     existing = stored(render_model(make_render(), {}))
     assert render_model(make_render(), existing).update_available is None
-    monkeypatch.setattr(pinning, "RENDER_REVISION", pinning.RENDER_REVISION + 1)
+    before = pinning.RENDER_REVISION
+    monkeypatch.setattr(pinning, "RENDER_REVISION", before + 1)
     monkeypatch.setattr("goodput.resources.engine.pod.PRE_STOP_SECONDS", 99)
     monkeypatch.setattr("goodput.resources.router.PRE_STOP_SECONDS", 99)
     upgraded = render_model(make_render(), existing)
     assert [compare(existing[object_key(item)], item) for item in upgraded.objects] == [None] * len(upgraded.objects)
     assert upgraded.update_available is not None
-    assert "engine pods are rendered by revision 1" in upgraded.update_available
-    assert "router pods are rendered by revision 1" in upgraded.update_available
+    assert f"engine pods are rendered by revision {before}," in upgraded.update_available
+    assert f"router pods are rendered by revision {before}," in upgraded.update_available
     # Kept over a second upgrade as well, from what is stored now.
     again = render_model(make_render(), stored(upgraded))
     assert _templates(again) == _templates(upgraded)

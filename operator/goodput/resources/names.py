@@ -1,4 +1,9 @@
-"""Names of the objects of one Model, and names within its pods. Every name is built here and nowhere else."""
+"""Names of the objects of one Model, and names within its pods. Every name is built here and nowhere else.
+
+Users call a Model by its bare name, which is its Service's and may be any word that the API lets through: `llama-canary`
+too. All else has a suffix of its own, so that no two Models of a namespace want one name; of what has the kind of what
+is bare, a suffix is not enough.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,7 @@ SERVICE_PORT = 80
 HTTP = "http"
 METRICS = "metrics"
 
-# The longest suffix below keeps every name within the 63 characters of a label or DNS name.
-MAX_MODEL_NAME_LENGTH = 63 - len("-goodput")
+MAX_LABEL_LENGTH = 63
 
 
 def engine(model: str) -> str:
@@ -25,18 +29,23 @@ def engine(model: str) -> str:
 
 
 def router(model: str) -> str:
-    """Deployment, Role, RoleBinding, PodDisruptionBudget, NetworkPolicy and PodMonitor of the router pods."""
+    """ServiceAccount, Deployment, Role, RoleBinding, budget, NetworkPolicy and PodMonitor of the router pods."""
     return f"{model}-{ROUTER_POOL}"
 
 
 def service(model: str) -> str:
-    """The Service that users call, and the ServiceAccount of the router."""
+    """The Service that users call."""
     return model
 
 
 def canary(model: str) -> str:
-    """Deployment, Service and NetworkPolicy of the canary of a change."""
+    """Deployment and NetworkPolicy of the canary of a change."""
     return f"{model}-{CANARY_POOL}"
+
+
+def canary_service(model: str, uid: str) -> str:
+    """Service of that canary: with the uid of the Model it is longer than any name that a Model may have."""
+    return f"{model}-{CANARY_POOL}-{uid}"[:MAX_LABEL_LENGTH].rstrip("-")
 
 
 def check(model: str, change: str) -> str:

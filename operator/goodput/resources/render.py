@@ -45,7 +45,16 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
 
     objects: list[KubeObject] = [engine_service_account(intent)]
     if routed:
-        objects += [router_service_account(intent), router_role(intent), router_role_binding(intent)]
+        routers = existing.get(("Deployment", names.router(model)))
+        router_choice = choose_router_template(routers, render)
+        updates.append(("router", router_choice.update_available))
+        # Pods that run as rendered by an earlier operator may have another one.
+        account = router_choice.template["spec"].get("serviceAccountName") or names.router(model)
+        objects += [
+            router_service_account(intent, account),
+            router_role(intent),
+            router_role_binding(intent, account),
+        ]
     objects.append(
         engine_network_policy(intent, settings.metrics_from, users_reach_engines=pool_of(users) == SERVE_POOL)
     )
@@ -56,9 +65,6 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
         objects.append(disruption_budget(intent, ROUTER_POOL))
     objects.append(service(intent, users, routers_ready=render.terms.routers_ready))
     if routed:
-        routers = existing.get(("Deployment", names.router(model)))
-        router_choice = choose_router_template(routers, render)
-        updates.append(("router", router_choice.update_available))
         objects.append(router_deployment(render, router_choice, routers))
     objects.append(engine_deployment(render, engine_choice))
     objects += canary_objects(render, existing)

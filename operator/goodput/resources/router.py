@@ -102,7 +102,7 @@ def router_template(render: RenderInput) -> KubeObject:
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
     spec: KubeObject = {
-        "serviceAccountName": names.service(model),
+        "serviceAccountName": names.router(model),
         "enableServiceLinks": False,
         "securityContext": pod_security_context(),
         "terminationGracePeriodSeconds": GRACE_SECONDS,

@@ -17,8 +17,9 @@ def engine_service_account(intent: ModelIntent) -> KubeObject:
     return account
 
 
-def router_service_account(intent: ModelIntent) -> KubeObject:
-    return meta.new_object("v1", "ServiceAccount", names.service(intent.key.name), intent, ROUTER_POOL)
+def router_service_account(intent: ModelIntent, account: str) -> KubeObject:
+    """Under the name that the pods ask for."""
+    return meta.new_object("v1", "ServiceAccount", account, intent, ROUTER_POOL)
 
 
 def router_role(intent: ModelIntent) -> KubeObject:
@@ -28,11 +29,10 @@ def router_role(intent: ModelIntent) -> KubeObject:
     return role
 
 
-def router_role_binding(intent: ModelIntent) -> KubeObject:
+def router_role_binding(intent: ModelIntent, account: str) -> KubeObject:
     """Owned by the Model, not by the chart: a fleet serves on after the operator was uninstalled."""
     name = names.router(intent.key.name)
     binding = meta.new_object(f"{RBAC_API_GROUP}/v1", "RoleBinding", name, intent, ROUTER_POOL)
     binding["roleRef"] = {"apiGroup": RBAC_API_GROUP, "kind": "Role", "name": name}
-    account, namespace = names.service(intent.key.name), intent.key.namespace
-    binding["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    binding["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": intent.key.namespace}]
     return binding

@@ -1,0 +1,87 @@
+"""No two Models of a namespace want one name, whatever they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.placements import placement
+
+from goodput.api.model import MAX_MODEL_NAME, Model
+from goodput.domain.identity import Key
+from goodput.domain.plan import ChangePlan, CheckRun
+from goodput.resources import names
+from goodput.resources.inputs import KubeObject, ObjectKey, Rendered, RenderInput
+from goodput.resources.kinds.memory import memory_config_map
+from goodput.resources.render import object_key, render_model
+
+Make = Callable[..., RenderInput]
+CHANGE = "0123456789"
+CHECK = {"backoffLimit": 0, "activeDeadlineSeconds": 60, "template": {"spec": {"containers": []}}}
+SUFFIXES = ("serve", "router", "canary", "check", f"check-{CHANGE}", "goodput", "goodput-serve", "canary-router")
+
+
+def _uid(number: int) -> str:
+    return str(UUID(int=number * 0x1234_5678_9ABC_DEF0_1234_5678))
+
+
+def _objects(make_render: Make, name: str, uid: str) -> list[KubeObject]:
+    change = ChangePlan(id=CHANGE, held=True, canary=placement(), check=CheckRun.RUN)
+    render = make_render(key=Key("team-a", name), uid=uid, change=change, check=CHECK, pod_monitor=True)
+    return [*render_model(render, {}).objects, memory_config_map(render.intent, "{}")]
+
+
+def _is_a_model(name: str) -> bool:
+    manifest = {"metadata": {"name": name, "namespace": "team-a"}, "spec": {"model": "a/b1", "slo": "chat"}}
+    return Model.parse(manifest).metadata.name == name
+
+
+def test_no_two_models_want_one_name(make_render: Make) -> None:
+    """Of names that end in what we append, too: each is one that the API lets through."""
+    found: dict[str, set[ObjectKey]] = {}
+    uids = {"llama": _uid(1)}
+    uids |= {f"llama-{suffix}": _uid(number) for number, suffix in enumerate(SUFFIXES, 2)}
+    # As far as a Model may be called as the Service of a canary is.
+    uids[names.canary_service("llama", uids["llama"])[:MAX_MODEL_NAME].rstrip("-")] = _uid(99)
+    for name, uid in uids.items():
+        assert _is_a_model(name)
+        objects = _objects(make_render, name, uid)
+        found[name] = {object_key(item) for item in objects}
+        assert len(found[name]) == len(objects)
+    for one, other in combinations(found, 2):
+        assert not found[one] & found[other], f"{one} and {other}"
+
+
+@pytest.mark.parametrize("length", range(1, MAX_MODEL_NAME + 1))
+def test_the_service_of_a_canary_is_called_as_no_model_may_be(length: int) -> None:
+    """It is a DNS label all the same, with another name for each Model."""
+    name = names.canary_service("m" * length, _uid(length))
+    assert MAX_MODEL_NAME < len(name) <= names.MAX_LABEL_LENGTH
+    assert name.replace("-", "a").isalnum()
+    assert not name.endswith("-")
+    assert name != names.canary_service("m" * length, _uid(length + 1))
+
+
+def test_routers_that_run_keep_the_account_that_they_have(
+    make_render: Make, stored: Callable[[Rendered], dict[ObjectKey, KubeObject]]
+) -> None:
+    """An earlier operator gave them another: it stays, with its rights, until they are rendered anew."""
+    earlier = stored(render_model(make_render(), {}))
+    deployment = earlier["Deployment", "llama-8b-router"]
+    annotations = deployment["metadata"]["annotations"]
+    own = '"serviceAccountName":"llama-8b-router"'
+    assert own in annotations["goodput.dev/template"]
+    annotations["goodput.dev/template"] = annotations["goodput.dev/template"].replace(own, '"serviceAccountName":"x"')
+
+    def accounts(**changes: Any) -> set[str]:
+        found = {object_key(item): item for item in render_model(make_render(**changes), earlier).objects}
+        (subject,) = found["RoleBinding", "llama-8b-router"]["subjects"]
+        pods = found["Deployment", "llama-8b-router"]["spec"]["template"]["spec"]
+        assert ("ServiceAccount", subject["name"]) in found
+        return {subject["name"], pods["serviceAccountName"]}
+
+    assert accounts() == {"x"}
+    assert accounts(image_pull_secrets=("pull",)) == {"llama-8b-router"}
