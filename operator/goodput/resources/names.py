@@ -1,8 +1,8 @@
 """Names of the objects of one Model, and names within its pods. Every name is built here and nowhere else.
 
-Users call a Model by its bare name, which is its Service's and may be any word that the API lets through: `llama-canary`
-too. All else has a suffix of its own, so that no two Models of a namespace want one name; of what has the kind of what
-is bare, a suffix is not enough.
+Users call a Model by its bare name, which is its Service's, and may be any that the API lets through: `llama-canary`
+too. All else has a suffix of its own, so that no two Models of a namespace want one name. A suffix is not enough for
+another Service.
 """
 
 from __future__ import annotations
