@@ -252,15 +252,17 @@ def _placed(findings: Findings) -> Condition:
         return _unschedulable(findings.view.pool, placed.placement)
     where = f"{placed.placement.gpus} x {placed.placement.gpu_type} a replica"
     price = placed.placement.price_per_hour
+    told = f"; {placed.message}" if placed.message else ""
     if price is None:
         message = f"{where}; its price is unknown: set GPUType.spec.pricePerHour"
         if findings.view.intent.max_cost_per_hour is not None:
             message += ", until then spec.scaling.maxCostPerHour limits nothing"
+        if placed.reason is not ConditionReason.PRICE_UNKNOWN:
+            message += told
         return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, message)
     if placed.reason is ConditionReason.PRICE_UNKNOWN:
-        return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}; {placed.message}")
+        return Condition(kind, _TRUE, ConditionReason.PRICE_UNKNOWN, f"{where}{told}")
     assumed = " (assumed list price)" if placed.placement.price_assumed else ""
-    told = f"; {placed.message}" if placed.message else ""
     return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}{told}")
 
 

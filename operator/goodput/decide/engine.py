@@ -11,6 +11,7 @@ from goodput.decide.policy import Policy
 from goodput.domain.architecture import Architecture
 from goodput.domain.change import fingerprint
 from goodput.domain.decision import Rejected
+from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, ModelIntent, Objective, Precision, Workload
 from goodput.domain.plan import Placement
 from goodput.domain.speculation import Speculation
@@ -21,6 +22,10 @@ from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import choose
 from goodput.perfmodel.speculation import drafts_of
 from goodput.perfmodel.tuning import tuned
+
+# What is believed of memory is never off by as much as this.
+_MOST_MEMORY = 4.0
+_HALVINGS = 16
 
 
 def prior_lengths(workload: Workload, policy: Policy) -> Lengths:
@@ -101,6 +106,42 @@ def replica_of(
     )
 
 
+def price_of(gpu: GpuType, gpus: int) -> float | None:
+    """Price per hour of so many GPUs, None where nobody knows it."""
+    return None if gpu.price_per_hour is None else gpu.price_per_hour * gpus
+
+
+def holding(intent: ModelIntent, gpu: GpuType, runs: Placement) -> GpuType | None:
+    """`gpu` with the memory that replicas which run as `runs` show it to have, though less of it is believed.
+
+    An engine that started holds a request of the length that it admits: as much memory as that takes. None: no memory
+    would do by what is believed.
+    """
+    assert intent.architecture is not None
+    shape = shape_of(intent, runs, runs.speculative_tokens)
+    return _holding(intent.architecture, gpu, shape, runs.max_model_len)
+
+
+@lru_cache(maxsize=256)
+def _holding(arch: Architecture, gpu: GpuType, shape: Shape, tokens: int) -> GpuType | None:
+    def with_share(share: float) -> GpuType:
+        return replace(gpu, memory_bytes=share * gpu.memory_bytes)
+
+    def holds(share: float) -> bool:
+        try:
+            return replica_pool(arch, with_share(share), shape).max_model_len >= tokens
+        except ModelDoesNotFit:
+            return False
+
+    low, high = 1.0, _MOST_MEMORY
+    if not holds(high):
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return with_share(high)
+
+
 @lru_cache(maxsize=4096)
 def _replica(
     arch: Architecture,
@@ -151,7 +192,7 @@ def _replica(
         max_num_queued_tokens=queued_tokens,
         sized_for=_sized_for(objective, workload),
         capacity_rps=found.rps,
-        price_per_hour=None if gpu.price_per_hour is None else gpu.price_per_hour * tensor_parallel * pipeline_parallel,
+        price_per_hour=price_of(gpu, tensor_parallel * pipeline_parallel),
         price_assumed=gpu.price_assumed,
         rejected=rejected,
     )

@@ -8,7 +8,7 @@ from math import isfinite
 from msgspec.structs import replace
 
 from goodput.decide import bounds, explain, history, outcome, replicas
-from goodput.decide.change import Change, as_it_runs, begin, plan_of, with_room
+from goodput.decide.change import Change, as_it_runs, begin, never_served, plan_of, with_room
 from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
@@ -130,12 +130,12 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         strangers=fleet.strangers,
         canary=view.canary,
         begun=change.seen is not None and change.seen.started,
+        served=change.seen is None and not never_served(view.pool, memory),
     )
-    known = True
     if change.held:
-        view, placed, known = _what_runs(view, asked, fleet)
+        view, placed = _what_runs(view, asked, fleet)
     intent = view.intent
-    if placed.placement is not None and known:
+    if placed.placement is not None and placed.known:
         memory = for_placement(memory, running(view.pool, placed.placement), intent)
     seen_ready, startups = learn_startups(view.pool, memory)
     if seen_ready is not memory.pods_seen_ready or startups is not memory.startup_seconds:
@@ -160,25 +160,24 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         count=looked.count,
         change=change,
         asked=asked,
-        known=known,
     )
     if placed.placement is not None and intent.objective is not None:
         size(work, placed.placement, intent.objective)
     return _conclude(work)
 
 
-def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView, Placed, bool]:
-    """`view` with an intent that tells what serves, its placement, and whether it is known what a replica can do."""
+def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView, Placed]:
+    """`view` with an intent that tells what serves, and its placement."""
     pool = view.pool
     runs = pool.serving
     if runs is not None:
         if runs.architecture is None:
             runs = replace(runs, architecture=_structure(runs))
         intent = as_it_runs(view.intent, runs, pool)
-        placed = place(intent, pool, fleet.gpus, fleet.supply, fleet.policy, strangers=fleet.strangers)
+        placed = place(intent, pool, fleet.gpus, fleet.supply, fleet.policy, strangers=fleet.strangers, served=True)
         if placed.placement is not None:
-            return replace(view, intent=intent), placed, True
-    return view, Placed(pool.placement or asked.placement), False
+            return replace(view, intent=intent), placed
+    return view, Placed(pool.placement or asked.placement)
 
 
 def _structure(runs: Serving) -> Architecture | None:
@@ -220,7 +219,7 @@ def _conclude(work: Work) -> ModelPlan:
     clamp, clamp_message, overruled = Clamp.NONE, "", ""
     lacking = ""
     surge = surge_before
-    held = _held_rule(intent, pool, placement, fatal, known=work.known)
+    held = _held_rule(intent, pool, placement, fatal, known=work.placed.known)
     canary = work.asked.placement
     beside = (canary.price_per_hour or 0.0) if canary is not None and view.canary.exists else 0.0
     if held is not None or placement is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from goodput.decide.choosing import choose, requirements, unfit
-from goodput.decide.engine import replica_of
+from goodput.decide.engine import holding, price_of, replica_of
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import ModelDoesNotFit
@@ -29,6 +29,11 @@ class Placed(Value, frozen=True):
     # Whether only a change of the Model or of GPUTypes can help (else: nodes that may come).
     stalled: bool = False
 
+    @property
+    def known(self) -> bool:
+        """Whether it is known what a replica can do."""
+        return self.gpu is not None
+
 
 def place(
     intent: ModelIntent,
@@ -41,8 +46,11 @@ def place(
     strangers: str = "",
     canary: PoolView = NO_CANARY,
     begun: bool = False,
+    served: bool = False,
 ) -> Placed:
     """Placement of a Model. What is placed stays, unless its type is gone, disallowed or its parallelism was edited.
+
+    Of what has `served`, just as it is asked for, it is not judged again whether it fits.
 
     `free` holds GPUs by type that no other Model of this tick took yet; None: what `supply` has. `strangers` says which
     accelerators there are that no type counts, for who finds no other. Where what runs moves, `canary` stays if it has
@@ -68,7 +76,7 @@ def place(
             f"spec.gpuTypes: no GPUType named {', '.join(unknown)} exists or is built in",
             True,
         )
-    stays, incumbent = pool, _incumbent(intent, pool, gpus, supply)
+    stays, incumbent = pool, _incumbent(intent, pool, gpus, supply, served=served)
     if incumbent is None and begun and canary.tally.placed:
         stays, incumbent = canary, _incumbent(intent, canary, gpus, supply)
     if incumbent is None:
@@ -86,7 +94,23 @@ def place(
         shape = (stays.tensor_parallel, stays.pipeline_parallel)
         return Placed(replica_of(intent, incumbent, *shape, policy=policy), incumbent)
     except ModelDoesNotFit as error:
+        if served and stays.placement is not None:
+            return _kept(intent, stays.placement, incumbent, str(error))
         return Placed(None, None, ConditionReason.DOES_NOT_FIT, unfit(intent, str(error)), True)
+
+
+def _kept(intent: ModelIntent, runs: Placement, gpu: GpuType, why: str) -> Placed:
+    """The placement that `runs`: another operator, or a GPUType as it was edited, would not place it anew."""
+    placement = replace(
+        runs,
+        resource_name=gpu.resource_name,
+        node_selector=gpu.node_selector,
+        tolerations=gpu.tolerations,
+        price_per_hour=price_of(gpu, runs.gpus),
+        price_assumed=gpu.price_assumed,
+    )
+    message = f"it serves and stays, though by what is believed now nothing new would be placed so: {why}"
+    return Placed(placement, holding(intent, gpu, runs), ConditionReason.PLACED, message)
 
 
 def _own(free: Mapping[str, int], *pools: PoolView) -> Mapping[str, int]:
@@ -111,7 +135,12 @@ def running(pool: PoolView, placement: Placement) -> Placement:
 
 
 def _incumbent(
-    intent: ModelIntent, pool: PoolView, gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]
+    intent: ModelIntent,
+    pool: PoolView,
+    gpus: Mapping[str, GpuType],
+    supply: Mapping[str, GpuSupply],
+    *,
+    served: bool = False,
 ) -> GpuType | None:
     gpu = gpus.get(pool.gpu_type) if pool.exists else None
     if gpu is None or (intent.gpu_types and gpu.name not in intent.gpu_types):
@@ -120,7 +149,7 @@ def _incumbent(
         return None
     if intent.pipeline_parallel not in (None, pool.pipeline_parallel):
         return None
-    if intent.architecture is not None and unsupported(intent.architecture, intent.precision, gpu):
+    if not served and intent.architecture is not None and unsupported(intent.architecture, intent.precision, gpu):
         return None
     if pool.carrier in gpu.alternatives:
         # Other labels of the same nodes appeared, or became more: no reason to render its pods anew.

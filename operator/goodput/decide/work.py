@@ -51,7 +51,6 @@ class Work:
     count: Tally
     change: Change
     asked: Placed  # of what is asked for, whether or not it may serve yet
-    known: bool = True  # what a replica that serves can do
     demand: Demand | None = None
     outlook: Forecast | None = None
     able: Capacity | None = None  # of one replica, at the learned speed

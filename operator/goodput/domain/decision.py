@@ -47,7 +47,8 @@ class Rule(StrEnum):
     HOLD_PROBLEM = "HoldProblem"  # the Model has a problem that its author must mend
     HOLD_MEMORY = "HoldMemory"  # memory was lost: no scale-down for a full window
     BOUNDS = "Bounds"  # minReplicas or maxReplicas changed
-    HOLD_CHANGE = "HoldChange"  # nobody knows any more what a replica that serves can do: its Model was edited
+    # Nobody knows any more what a replica that serves can do: its Model was edited, or nobody believes that it runs.
+    HOLD_CHANGE = "HoldChange"
     CHANGE_ASKED = "ChangeAsked"  # another checkpoint, precision or speculation is asked for
     CANARY_READY = "CanaryReady"
     CHECK_PASSED = "CheckPassed"
@@ -98,7 +99,7 @@ _RULES = {
     Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
     Rule.HOLD_MEMORY: "no scale-down before a full window was watched",
     Rule.BOUNDS: "the bounds of the Model ask for it",
-    Rule.HOLD_CHANGE: "the Model was edited, and what its running replicas can do is not known",
+    Rule.HOLD_CHANGE: "what its running replicas can do is not known",
     Rule.CHANGE_ASKED: "another checkpoint, precision or speculation is asked for",
     Rule.CANARY_READY: "the canary is ready",
     Rule.CHECK_PASSED: "the quality check succeeded",
