@@ -74,6 +74,7 @@ class Observer:
         found: dict[Key, ModelIntent] = {}
         known: dict[Key, tuple[tuple[object, ...], ModelIntent | None]] = {}
         for entry in self.world.models.entries():
+            runs_on = self._gpu_type_of(entry)
             around = Surroundings(
                 settings=self.settings,
                 slo=self._slo(entry),
@@ -82,7 +83,8 @@ class Observer:
                 served_names=served_names.get(entry.key.namespace, {}),
                 config_map_text=self.config_maps.text,
                 pods=tuple([pod for pod in self.world.pods_of(entry.key) if pod.trouble and pod.state is not None]),
-                deleted_gpu_type=self._deleted_gpu_type(entry.key, deleted),
+                deleted_gpu_type=runs_on if runs_on in deleted else "",
+                unknown_gpu_type=runs_on if runs_on not in type_names else "",
                 apply_problems=self.apply_problems.get(entry.key, ()),
             )
             read_from = _read_from(entry, around)
@@ -316,13 +318,12 @@ class Observer:
         }
         return {name: fault for name, fault in faults.items() if fault}
 
-    def _deleted_gpu_type(self, model: Key, deleted: frozenset[str]) -> str:
-        """The type that this Model runs on, if its GPUType was deleted meanwhile."""
-        if not deleted:
+    def _gpu_type_of(self, model: Entry[Model]) -> str:
+        """The type that this Model runs on ('' if it does not)."""
+        record = self.cluster.deployment(Key(model.key.namespace, names.engine(model.key.name)))
+        if record is None or record.owner_uid != model.uid or record.placement is None:
             return ""
-        record = self.cluster.deployment(Key(model.namespace, names.engine(model.name)))
-        placement = record.placement if record is not None else None
-        return placement.gpu_type if placement is not None and placement.gpu_type in deleted else ""
+        return record.placement.gpu_type
 
     def _served_names(self) -> dict[str, dict[str, Key]]:
         """By namespace: who serves a name.
@@ -362,6 +363,7 @@ def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:
         around.served_names.get(entry.value.served_name) if entry.value is not None else None,
         around.pods,
         around.deleted_gpu_type,
+        around.unknown_gpu_type,
         around.apply_problems,
     )
 

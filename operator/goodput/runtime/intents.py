@@ -51,6 +51,8 @@ class Surroundings:
     pods: tuple[OwnPod, ...] = ()
     # Type that the Model runs on although its GPUType was deleted ('' if not so).
     deleted_gpu_type: str = ""
+    # Type that the Model runs on of which nothing is known: its GPUType went, or was spoilt, before this process began.
+    unknown_gpu_type: str = ""
     # Problems that the last write found.
     apply_problems: tuple[Problem, ...] = ()
 
@@ -236,9 +238,20 @@ def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]
                 fatal=False,
             )
         )
-    unknown = sorted(set(model.spec.gpu_types) - around.gpu_types)
+    faults = around.gpu_type_faults
+    lost = around.unknown_gpu_type
+    if lost and (not model.spec.gpu_types or lost in model.spec.gpu_types):
+        # Not its author's wish to run on another: all pods would be replaced.
+        what = f"is wrong, mend it ({faults[lost]})" if lost in faults else "is gone, create it again"
+        problems.append(
+            _unplaced(
+                ConditionReason.GPU_TYPE_NOT_FOUND,
+                f"GPUType {lost} {what} or name others in spec.gpuTypes: until then pods on it go on as they are, and "
+                "are not managed",
+            )
+        )
+    unknown = sorted(set(model.spec.gpu_types) - around.gpu_types - {lost})
     if unknown:
-        faults = around.gpu_type_faults
         absent = ", ".join(name for name in unknown if name not in faults)
         told = [f"{absent} neither built in nor a GPUType of this cluster: create it or name another"] if absent else []
         told += [
