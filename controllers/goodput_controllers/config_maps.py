@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from goodput.adapters.kinds import CONFIG_MAPS
 from goodput.adapters.kube import KubeApi
 from goodput.adapters.kube_errors import KubeError, NotFound
+from goodput.domain.errors import Unread
 from goodput.domain.identity import Key
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ FETCHES_AT_ONCE = 8
 class _Fetched:
     due_at: float
     data: dict[str, str] | None
+    problem: str = ""  # why it could not be read the last time
 
 
 class ConfigMapCache:
@@ -69,11 +71,19 @@ class ConfigMapCache:
                 fetch.add_done_callback(self._changed)
 
     def text(self, namespace: str, name: str, entry: str) -> str | None:
-        """Text of one entry; '' if the ConfigMap lacks it, None if there is no such ConfigMap."""
+        """Text of one entry; '' if the ConfigMap lacks it, None if there is no such ConfigMap.
+
+        Raises:
+            Unread: nobody knows.
+        """
         known = self._fetched.get(Key(namespace, name))
-        if known is None or known.data is None:
-            return None
-        return known.data.get(entry, "")
+        if known is None:
+            raise Unread(f"ConfigMap {name} is not read yet: the API server has not answered")
+        if known.data is not None:
+            return known.data.get(entry, "")
+        if known.problem:
+            raise Unread(f"ConfigMap {name} cannot be read, and is tried again: {known.problem}")
+        return None
 
     async def _fetch(self, key: Key) -> None:
         try:
@@ -84,7 +94,8 @@ class ConfigMapCache:
         except KubeError as error:
             log.warning("ConfigMap %s cannot be read: %s", key, error)
             known = self._fetched.get(key)
-            self._fetched[key] = _Fetched(self._monotonic() + RETRY_SECONDS, known.data if known is not None else None)
+            data = known.data if known is not None else None
+            self._fetched[key] = _Fetched(self._monotonic() + RETRY_SECONDS, data, str(error))
         else:
-            data = {str(name): str(text) for name, text in (found.get("data") or {}).items()}
-            self._fetched[key] = _Fetched(self._monotonic() + REFRESH_SECONDS, data)
+            texts = {str(name): str(text) for name, text in (found.get("data") or {}).items()}
+            self._fetched[key] = _Fetched(self._monotonic() + REFRESH_SECONDS, texts)

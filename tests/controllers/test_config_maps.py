@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -10,12 +11,24 @@ import pytest
 
 from goodput.adapters.fakes import FakeKube, failing
 from goodput.adapters.kinds import CONFIG_MAPS, Resource
-from goodput.adapters.kube_errors import Unavailable
+from goodput.adapters.kube_errors import KubeError, Refused, Unavailable
+from goodput.domain.errors import Unread
 from goodput.domain.identity import Key
 from goodput_controllers import config_maps as config_maps_module
 from goodput_controllers.config_maps import ConfigMapCache
 
 ONE = Key("a", "one")
+LLAMA = json.dumps(
+    {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    }
+)
 
 
 def text_of(name: str, text: str) -> dict[str, Any]:
@@ -102,4 +115,29 @@ async def test_what_nobody_refers_to_any_more_is_dropped() -> None:
     await cache.refresh([ONE])
     assert cache.text("a", "one", "config.json") == "x"
     await cache.refresh([])
-    assert cache.text("a", "one", "config.json") is None
+    with pytest.raises(Unread, match="not read yet"):
+        cache.text("a", "one", "config.json")
+
+
+@pytest.mark.parametrize(
+    "error", [Refused('configmaps "one" is forbidden: not for you', 403), Unavailable("the server is away", 503)]
+)
+async def test_what_cannot_be_read_is_not_told_to_be_absent(bench: Any, error: KubeError) -> None:
+    """The author would create what is there. Once it can be read, the Model is served."""
+    bench.api.put(CONFIG_MAPS, text_of("one", LLAMA))
+    bench.api.fault = failing("get", times=1, error=error)
+    bench.apply(bench.model(architecture={"configMapRef": {"name": "one"}}))
+    await bench.tick()
+    assert bench.condition("Stalled") == ("True", "ConfigMapUnreadable")
+    message = next(c["message"] for c in bench.status()["conditions"] if c["type"] == "Stalled")
+    assert message == f"spec.architecture.configMapRef: ConfigMap one cannot be read, and is tried again: {error}"
+    bench.operator.config_maps._fetched[ONE].due_at = 0.0
+    await bench.tick()
+    assert bench.condition("Stalled") == ("False", "NotStalled")
+
+
+async def test_what_is_absent_is_told_to_be(bench: Any) -> None:
+    """The API server said so."""
+    bench.apply(bench.model(architecture={"configMapRef": {"name": "one"}}))
+    await bench.tick()
+    assert bench.condition("Stalled") == ("True", "ConfigMapNotFound")

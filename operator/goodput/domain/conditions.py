@@ -60,6 +60,7 @@ class ConditionReason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     SECRET_NOT_FOUND = "SecretNotFound"
     CONFIGMAP_NOT_FOUND = "ConfigMapNotFound"
+    CONFIGMAP_UNREADABLE = "ConfigMapUnreadable"  # the API server does not show it; the message says why
     NAME_CONFLICT = "NameConflict"  # an object of a name that we need exists and is not ours
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"

@@ -2,6 +2,7 @@
 
 GoodputError
   InvalidObject        a user's object is wrong: becomes a condition, never retried until the object changes
+  Unread               what a user's object refers to cannot be read, or not yet: becomes a condition, tried again
   ModelDoesNotFit      no replica of this shape holds the model: becomes `Placed=False`
   TelemetryUnavailable telemetry could not be read: the tick holds
 """
@@ -23,6 +24,10 @@ class InvalidObject(GoodputError):
         self.field = field
         self.message = message
         self.reason = reason
+
+
+class Unread(GoodputError):
+    """Nothing is known of what a user's object refers to, not even that it is absent; the message says why."""
 
 
 class ModelDoesNotFit(GoodputError):

@@ -15,7 +15,7 @@ from goodput.api.quality import quality_of
 from goodput.domain.architecture import Architecture
 from goodput.domain.change import fingerprint
 from goodput.domain.conditions import ConditionReason, ConditionType
-from goodput.domain.errors import InvalidObject
+from goodput.domain.errors import InvalidObject, Unread
 from goodput.domain.identity import CHECK_POOL, Key
 from goodput.domain.intent import ModelIntent, Objective, Problem, RoutingMode, ScalingMode
 from goodput.perfmodel.catalogue import architecture as built_in_architecture
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     # Offline nothing is observed: the command line starts without what observing needs.
     from goodput.adapters.records import OwnPod
 
-# Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key.
+# Text of a key of a ConfigMap in a namespace; None: there is no such ConfigMap, '' no such key. Raises Unread.
 ConfigMapText = Callable[[str, str, str], str | None]
 
 # How a kubelet says that what an environment variable comes from is not there.
@@ -225,6 +225,8 @@ def _architecture(model: Model, around: Surroundings, problems: list[Problem]) -
         )
     except InvalidObject as error:
         problems.append(_unplaced(ConditionReason.ARCHITECTURE_INVALID, str(error)))
+    except Unread as error:
+        problems.append(_stalled(ConditionReason.CONFIGMAP_UNREADABLE, f"spec.architecture.configMapRef: {error}"))
     return None
 
 
