@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from goodput.adapters.kinds import DEPLOYMENTS, JOBS
+from goodput.adapters.kinds import DEPLOYMENTS, JOBS, SERVICES
 from goodput.adapters.records import DeploymentRecord, JobRecord, OwnPod
 from goodput.adapters.telemetry import Reading, Wanted
 from goodput.api import Model
@@ -16,6 +16,7 @@ from goodput.domain.intent import Carrier, GpuType, ModelIntent, Problem, Routin
 from goodput.domain.observed import NO_CANARY, GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
 from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.resources import names
+from goodput.resources.kinds.service import pool_of
 from goodput.runtime.carriers import Carried, carried
 from goodput.runtime.entries import Entry
 from goodput.runtime.intents import Surroundings, intent_of
@@ -207,14 +208,26 @@ class Observer:
         router = Key(key.namespace, names.router(key.name))
         canary = Key(key.namespace, names.canary(key.name))
         telemetry = reading.models.get(key) if reading is not None and not reading.error else None
+        engines = self._pool(SERVE_POOL, serve, pods, intent, now)
+        routers = self._pool(ROUTER_POOL, router, pods, intent, now)
         return ModelView(
             intent=intent,
-            pool=self._pool(SERVE_POOL, serve, pods, intent, now),
-            router=self._pool(ROUTER_POOL, router, pods, intent, now),
+            pool=engines,
+            router=routers,
+            routers_bypassed=(
+                intent.routing is RoutingMode.ROUTER
+                and engines.ready > 0
+                and not routers.ready
+                and self._users_reach_engines(intent)
+            ),
             telemetry=telemetry,
             canary=self._pool(CANARY_POOL, canary, pods, intent, now),
             checks=self._checks.get(intent.uid, ()),
         )
+
+    def _users_reach_engines(self, intent: ModelIntent) -> bool:
+        record = self.cluster.owned[SERVICES.plural].get(Key(intent.key.namespace, names.service(intent.key.name)))
+        return record is not None and record.owner_uid == intent.uid and pool_of(record.manifest()) == SERVE_POOL
 
     def _pods_of(self, model: Key) -> _Pods:
         """Pods of a Model as they were last time, if neither they nor any node changed since."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from goodput.adapters.kinds import AUTOSCALERS, DEPLOYMENTS, MODELS, NETWORK_POLICIES, PODS, SERVICES
+from goodput.decide import decide
 from goodput.domain.identity import Key
 
 LLAMA = Key("a", "llama")
@@ -66,6 +67,22 @@ async def test_users_reach_engines_until_a_router_is_ready(bench: Any) -> None:
     await bench.tick(3)
     assert (_sends_to(bench), _engines_are_open(bench)) == ("router", False)
     assert {kind for _, kind, _ in bench.api.writes} <= {"Model/status"}
+
+
+async def test_a_model_is_ready_for_as_long_as_users_are_served(bench: Any) -> None:
+    """By engines until a router is ready, by routers from then on."""
+    bench.operator.loop.decide = decide
+    await _served(bench, "None")
+    await _route(bench, "Router")
+    bench.play_kubelet(ready=False)
+    await bench.tick(3)
+    assert bench.condition("Ready") == ("True", "Serving")
+    _ready(bench, True)
+    await bench.tick(2)
+    assert bench.condition("Ready") == ("True", "Serving")
+    _ready(bench, False)
+    await bench.tick(2)
+    assert bench.condition("Ready") == ("False", "RouterNotReady")
 
 
 async def test_a_new_model_goes_by_its_routers_at_once(bench: Any) -> None:

@@ -96,6 +96,9 @@ def _ready(findings: Findings) -> Condition:
         starting = findings.count.starting
         reason = ConditionReason.STARTING if starting else ConditionReason.NO_REPLICA_READY
         return Condition(ConditionType.READY, _FALSE, reason, f"0 of {pool.spec_replicas} replicas are ready")
+    if view.routers_bypassed:
+        message = f"{ready} replicas serve, and users are sent to them directly until a router is ready"
+        return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, message)
     if view.intent.routing is RoutingMode.ROUTER and not view.router.ready:
         message = f"{ready} replicas are ready, but no router pod is"
         return Condition(ConditionType.READY, _FALSE, ConditionReason.ROUTER_NOT_READY, message)

@@ -212,6 +212,8 @@ class ModelView(Value, frozen=True, kw_only=True):
     telemetry: ModelTelemetry | None  # None: Prometheus was not asked or did not answer
     canary: PoolView = NO_CANARY
     checks: tuple[CheckView, ...] = ()
+    # Users are still sent to engines: no router is ready yet.
+    routers_bypassed: bool = False
 
 
 class Snapshot(Value, frozen=True, kw_only=True):
