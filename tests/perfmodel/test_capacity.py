@@ -7,9 +7,13 @@ from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.perfmodel import Lengths, Shape, Wall, architecture, built_in_gpu_types, capacity, latency
 from goodput.perfmodel.capacity import LEAST_SHARE, highest_rate
+from goodput.perfmodel.load import load, load_at
+from goodput.perfmodel.replica import replica
 from goodput.perfmodel.roofline import step_times
+from goodput.perfmodel.speculation import drafts_of
 
 CHAT = Objective(ttft_seconds=0.5, tpot_seconds=0.05, e2e_seconds=None)
 CONVERSATION = Lengths(1155, 211)
@@ -200,3 +204,43 @@ def test_what_misses_is_counted_once():
     at = latency(arch(), gpu(), Shape(), CONVERSATION, CHAT, rps=100.0 / 60.0)
     some = replace(at, ttft_misses=0.0, tpot_misses=0.7, e2e_misses=0.0)
     assert 60.0 * some.rps * some.good == pytest.approx(30.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "drafted", "lengths", "objective"),
+    [
+        pytest.param("meta-llama/Llama-3.1-8B", ("h100-sxm", 1), 5, (1155, 211), (0.5, 0.05), id="drafts, a flat top"),
+        pytest.param("mistralai/Mistral-7B-v0.3", ("a10g", 8), 0, (100, 10), (2.0, 1.0), id="a falling top"),
+        pytest.param("meta-llama/Llama-2-13b-hf", ("b200", 1), 8, (100, 200), (0.5, 1.0), id="drafts, KV cache"),
+        pytest.param("Qwen/Qwen3-14B", ("mi325x", 1), 8, (100, 200), (20.0, 1.0), id="drafts, sequences"),
+        pytest.param("google/gemma-3-27b-it", ("a100-80g-pcie", 1), 0, (100, 200), (2.0, 1.0), id="a dip at the ridge"),
+    ],
+)
+def test_at_its_capacity_a_replica_meets_the_objective(name, on, drafted, lengths, objective):
+    """Though steps may grow as fast as the requests in them, so that several loads have one rate."""
+    drafts = drafts_of(DraftMethod.NGRAM, drafted) if drafted else None
+    speculation = Speculation(method=DraftMethod.NGRAM) if drafted else None
+    shape = Shape(tensor_parallel=on[1], speculation=speculation, drafts=drafts)
+    asked = Objective(ttft_seconds=objective[0], tpot_seconds=objective[1], e2e_seconds=None)
+    wanted = (arch(name), gpu(on[0]), shape, Lengths(*lengths), asked)
+    found = capacity(*wanted)
+    assert found.feasible
+    assert found.at_capacity.good == pytest.approx(0.95, abs=0.003)
+    for share in (0.5, 0.9, 1.0):
+        at = latency(*wanted, rps=share * found.rps, within=found)
+        assert at.rps == pytest.approx(share * found.rps, rel=2e-3)
+        assert at.good >= 0.947
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7, 0.95])
+def test_a_replica_settles_at_the_least_of_loads_of_one_rate(share):
+    """Drafts of five tokens: beyond the highest rate there are loads of 200 sequences with the rate of one of 30."""
+    shape = Shape(speculation=Speculation(method=DraftMethod.NGRAM), drafts=drafts_of(DraftMethod.NGRAM, 5))
+    one = replica(arch(), gpu("h100-sxm"), shape, CONVERSATION)
+    loads = [load(one, one.slots / one.decode_steps * step / 400.0) for step in range(1, 401)]
+    highest = max(each.rps for each in loads)
+    first = next(each for each in loads if each.rps >= share * highest)
+    found = load_at(one, share * highest)
+    assert found is not None
+    assert found.arrivals <= 1.001 * first.arrivals
+    assert load_at(one, 1.1 * highest) is None

@@ -74,6 +74,9 @@ class Capacity(Value, frozen=True, kw_only=True):
     output_tokens_per_second: float  # at that rate
     at_capacity: Latency  # of one pipeline stage's share
     idle: Latency
+    arrivals: (
+        float | None
+    )  # per step of one pipeline stage, at that rate; None: it is more than the replica keeps up with
     feasible: bool  # whether an idle replica meets the objective at all
     kv_tokens: int
 
@@ -116,10 +119,14 @@ def latency(
     objective: Objective,
     *,
     rps: float,
+    within: Capacity | None = None,
     correction: float = 1.0,
     prefill_correction: float = 1.0,
 ) -> Latency:
-    """Latency of one replica at `rps`; of a pipeline, that of one stage's share of the requests."""
+    """Latency of one replica at `rps`; of a pipeline, that of one stage's share of the requests.
+
+    `within` is its capacity, where that is known and `rps` no more.
+    """
     one = replica(
         arch,
         gpu,
@@ -128,7 +135,8 @@ def latency(
         correction=round(correction, 2),
         prefill_correction=round(prefill_correction, 2),
     )
-    return latency_of(one, load_at(one, rps / shape.pipeline_parallel), objective)
+    most = None if within is None else within.arrivals
+    return latency_of(one, load_at(one, rps / shape.pipeline_parallel, most), objective)
 
 
 @lru_cache(maxsize=1024)
@@ -205,6 +213,7 @@ def capacity_of(one: Replica, objective: Objective, *, stages: int = 1) -> Capac
         output_tokens_per_second=rate * one.output_mean * stages,
         at_capacity=at,
         idle=idle,
+        arrivals=None if at_load is None else at_load.arrivals,
         feasible=feasible,
         kv_tokens=one.kv_tokens,
     )

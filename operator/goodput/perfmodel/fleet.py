@@ -28,7 +28,7 @@ def fleet_of(wanted: Requirements, gpu: GpuType, found: Choice, replicas: int) -
     gpus = replicas * shape.tensor_parallel * shape.pipeline_parallel
     most = replicas * found.capacity.rps
     rps = min(wanted.rps, most) if wanted.rps else most
-    at = latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas)
+    at = latency(wanted.arch, gpu, shape, wanted.lengths, wanted.objective, rps=rps / replicas, within=found.capacity)
     used = use(
         wanted.arch,
         gpu,

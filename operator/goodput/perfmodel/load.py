@@ -19,6 +19,9 @@ _MOST_FEEDBACK = 0.97
 _ITERATIONS = 3
 # Share of its arrivals to which a load is found for a rate.
 _RATE_TOLERANCE = 2e-4
+# Rates so close to the highest are it, and the least growth of the arrivals at which the next look is taken.
+_HIGHEST_TOLERANCE = 1e-3
+_LEAST_STRIDE = 1.3
 # A prompt so short that its arithmetic hides, yet it wakes most experts.
 _FEW_TOKENS = 32.0
 
@@ -210,19 +213,42 @@ def _generating(rate: float, dispersion: float) -> float:
     return exp(-rate) if dispersion < 1e-6 else (1.0 + rate * dispersion) ** (-1.0 / dispersion)
 
 
-def load_at(replica: Replica, rps: float) -> Load | None:
-    """The replica at `rps` requests/s; None where it cannot keep up."""
-    highest = load(replica, replica.most_arrivals)
-    if rps > highest.rps:
-        return None
+def load_at(replica: Replica, rps: float, most: float | None = None) -> Load | None:
+    """The replica at `rps` requests/s; None where it cannot keep up, or has no room for the sequences.
+
+    Where steps grow as fast as the arrivals in them, several of these have one rate: a replica that was idle before
+    settles at the least. At `most` arrivals a step, if given, it is known to carry that rate.
+    """
+    low = load(replica, 0.0)
     if rps <= 0.0:
-        return load(replica, 0.0)
-    low, _ = crossing(
+        return low
+    if most is not None:
+        return _between(replica, rps, low, load(replica, most))
+    most = replica.most_arrivals
+    if replica.decode_steps > 0.0:
+        most = min(most, replica.slots / replica.decode_steps)
+    # A step is no shorter than an idle one, so it takes as many arrivals at least.
+    arrivals, fastest = min(rps * low.step_seconds, most), low
+    while True:
+        high = load(replica, arrivals)
+        if high.rps >= rps:
+            return _between(replica, rps, low, high)
+        fastest = max(fastest, high, key=lambda each: each.rps)
+        if arrivals >= most:
+            return fastest if fastest.rps >= (1.0 - _HIGHEST_TOLERANCE) * rps else None
+        low, arrivals = high, min(arrivals * max(_LEAST_STRIDE, rps / high.rps), most)
+
+
+def _between(replica: Replica, rps: float, low: Load, high: Load) -> Load:
+    """The load at `rps`, which `low` does not reach; `high` does, or comes as close as rounding lets it."""
+    if high.rps <= rps:
+        return high
+    least, _ = crossing(
         lambda arrivals: load(replica, arrivals).rps - rps,
-        0.0,
-        replica.most_arrivals,
-        at_low=-rps,
-        at_high=highest.rps - rps,
+        low.arrivals,
+        high.arrivals,
+        at_low=low.rps - rps,
+        at_high=high.rps - rps,
         tolerance=_RATE_TOLERANCE,
     )
-    return load(replica, low)
+    return load(replica, least)
