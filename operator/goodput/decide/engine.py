@@ -14,6 +14,7 @@ from goodput.domain.decision import Rejected
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, ModelIntent, Objective, Precision, Workload
 from goodput.domain.plan import Placement
+from goodput.domain.remembered import for_each_model
 from goodput.domain.speculation import Speculation
 from goodput.perfmodel import Lengths, Shape, engine_defaults
 from goodput.perfmodel.capacity import overload_sequences, replica_pool
@@ -122,7 +123,7 @@ def holding(intent: ModelIntent, gpu: GpuType, runs: Placement) -> GpuType | Non
     return _holding(intent.architecture, gpu, shape, runs.max_model_len)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=for_each_model(1))
 def _holding(arch: Architecture, gpu: GpuType, shape: Shape, tokens: int) -> GpuType | None:
     def with_share(share: float) -> GpuType:
         return replace(gpu, memory_bytes=share * gpu.memory_bytes)
@@ -142,7 +143,7 @@ def _holding(arch: Architecture, gpu: GpuType, shape: Shape, tokens: int) -> Gpu
     return with_share(high)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=for_each_model(2))
 def _replica(
     arch: Architecture,
     gpu: GpuType,

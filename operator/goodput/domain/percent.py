@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil, floor, log10
 
+from goodput.domain.remembered import for_each_model
+
 MOST_DECIMALS = 3
 
 
 # The same shares are told again and again: objectives, and what holds all of the time.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=for_each_model(4))
 def percent(share: float, decimals: int = 0) -> str:
     """A share as a percentage, rounded down: 100% is said of what is whole, and of nothing else.
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
+from goodput.domain.remembered import for_each_model
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Wall
 from goodput.perfmodel.efficiency import Efficiency, efficiency
@@ -116,7 +117,7 @@ class _Peeled(Value, frozen=True, kw_only=True):
         )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=for_each_model(1))
 def _peeled(arch: Architecture, gpu: GpuType, tensor: int, pipeline: int, kv_dtype: str) -> _Peeled:
     reach = efficiency(gpu.name, gpu.scale_up_bytes_per_second)
     launched = _without_launches(reach)

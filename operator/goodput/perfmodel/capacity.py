@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.remembered import for_each_model
 from goodput.domain.values import Value
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.load import Load, load, load_at
@@ -139,7 +140,7 @@ def latency(
     return latency_of(one, load_at(one, rps / shape.pipeline_parallel, most), objective)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=for_each_model(1))
 def overload_sequences(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, objective: Objective) -> float:
     """Sequences in flight at which the mean request misses an objective, at least those at capacity.
 
@@ -171,7 +172,7 @@ def highest_rate(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Length
     return load(one, one.most_arrivals).rps * shape.pipeline_parallel
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=for_each_model(3))
 def _capacity(
     arch: Architecture,
     gpu: GpuType,

@@ -7,6 +7,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture, KvLayers, LayerKind
+from goodput.domain.remembered import for_each_model
 from goodput.domain.speculation import DraftMethod, Speculation
 
 # EAGLE-3 heads answer in the most frequent tokens only; published heads have this many.
@@ -24,7 +25,7 @@ def _one_layer(layers: tuple[KvLayers, ...]) -> tuple[KvLayers, ...]:
     return tuple(replace(group, layers=1, sharing_layers=0) for group in layers[:1])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=for_each_model(1))
 def drafter(arch: Architecture, speculation: Speculation) -> Architecture | None:
     """The draft model, or the head of one decoder layer as wide as the target's; None for a lookup.
 
@@ -80,7 +81,7 @@ def added_weight_bytes(arch: Architecture, speculation: Speculation) -> float:
     return found.weight_bytes - shared
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=for_each_model(1))
 def with_drafter(arch: Architecture, speculation: Speculation | None) -> Architecture:
     """The target as the KV pool sees it: layers of its drafter draw from the same one. Their weights are not in it."""
     found = None if speculation is None else drafter(arch, speculation)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Precision
+from goodput.domain.remembered import for_each_model
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Latency, Shape, latency, replica_pool
 from goodput.perfmodel.fleet import Fleet, fleet_of
@@ -122,7 +123,7 @@ def _exists(wanted: Requirements, tensor: int, pipeline: int = 1) -> bool:
     return cannot_split(wanted.arch, Parallel(tensor=tensor, pipeline=pipeline)) is None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=for_each_model(8))
 def _fits(wanted: Requirements, gpu: GpuType) -> bool:
     """Whether some replica without pipeline stages fits."""
     degrees = (wanted.tensor_parallel,) if wanted.tensor_parallel else DEGREES

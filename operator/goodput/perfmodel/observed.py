@@ -7,6 +7,7 @@ from math import ceil
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
+from goodput.domain.remembered import for_each_model
 from goodput.domain.values import Value
 from goodput.perfmodel.lengths import Lengths, percentile
 from goodput.perfmodel.load import load
@@ -53,7 +54,7 @@ class _Prompt(Value, frozen=True, kw_only=True):
     replica: Replica
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=for_each_model(1))
 def _prompt(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) -> _Prompt:
     one, times = replica(arch, gpu, shape, lengths), replica_times(arch, gpu, shape)
     raw = [percentile(lengths.input_mean, lengths.input_variation, share) for share in _SHARES]

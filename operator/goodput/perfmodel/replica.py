@@ -9,6 +9,7 @@ from typing import Protocol
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
+from goodput.domain.remembered import for_each_model
 from goodput.domain.speculation import Speculation
 from goodput.domain.values import Value
 from goodput.perfmodel.drafters import added_weight_bytes, drafter, with_drafter
@@ -178,7 +179,7 @@ def _step_times(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=for_each_model(2))
 def replica(
     arch: Architecture,
     gpu: GpuType,

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.remembered import for_each_model
 from goodput.domain.speculation import Speculation, SpeculationMode
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Shape, capacity, replica_times
@@ -59,7 +60,7 @@ def drafting_shape(
     return shape(tokens)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=for_each_model(1))
 def choose(
     arch: Architecture,
     gpu: GpuType,

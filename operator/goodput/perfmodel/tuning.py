@@ -8,6 +8,7 @@ from math import floor
 from msgspec.structs import replace
 
 from goodput.domain.intent import GpuType
+from goodput.domain.remembered import for_each_model
 from goodput.perfmodel.capacity import LEAST_SHARE, Shape, Wall, highest_rate, latency
 from goodput.perfmodel.cost import price_per_hour
 from goodput.perfmodel.judging import Option, holds, judge
@@ -25,7 +26,7 @@ def for_throughput(gpu: GpuType, shape: Shape) -> Shape:
     return replace(shape, max_num_seqs=sequences, max_num_batched_tokens=THROUGHPUT_TOKENS)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=for_each_model(8))
 def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
     """The option with the engine's own limits, or with others where a replica carries more with these.
 
