@@ -99,6 +99,12 @@ def test_reasoning_is_waited_for() -> None:
     output = plan("-f", "-", "--rate", "1", "--reasoning-tokens", "2000", stdin=manifests()).output
     assert "Time to the first visible token is " in output
     assert "2000 tokens of reasoning at " in output
+    # They are generated like an answer, and beside it.
+    assert "1155 tokens in and 2211 out" in output
+    thinking = manifests(workload={"outputTokens": 100, "reasoningTokens": 300})
+    assert "in and 400 out" in plan("-f", "-", stdin=thinking).output
+    assert "in and 150 out" in plan("-f", "-", "--reasoning-tokens", "50", stdin=thinking).output
+    assert "in and 500 out" in plan("-f", "-", "--output-tokens", "500", stdin=thinking).output
 
 
 def test_who_is_much_faster_than_readers_is_told() -> None:
@@ -161,6 +167,27 @@ def test_a_gpu_of_one_gigabyte_holds_nothing_and_says_what_is_too_large() -> Non
     assert result.exit_code == 0, result.output
     assert "No option meets the SLO. The nearest is tiny TP" in result.output
     assert "weights need" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "want"),
+    [
+        pytest.param(["--output-tokens", "0.01"], 2, "less than one token", id="no output"),
+        pytest.param(["--reasoning-tokens", "5", "--output-tokens", "4"], 1, "leave none to see", id="only reasoning"),
+        pytest.param(["--input", "200000"], 0, "the longest request of the model has 131072 tokens", id="too long"),
+        pytest.param(["--gpu-type", "*1g.10gb"], 1, "names slices only", id="slices"),
+    ],
+)
+def test_lengths_and_types_that_do_not_exist_are_named(arguments: list[str], code: int, want: str) -> None:
+    """By the flag, or by what limits them."""
+    result = plan("-f", "-", *arguments, stdin=manifests())
+    assert (result.exit_code, want in result.output) == (code, True), result.output
+
+
+def test_a_far_miss_is_told_in_digits() -> None:
+    """1,800 times, not 1.8e+03."""
+    text = plan("-f", "-", stdin=manifests(slo={"e2e": "1ms"}, gpuTypes=["l4"])).output
+    assert re.search(r"end-to-end time is [\d.]+ s even when idle, \d,\d{3} x the 1 ms allowed", text)
 
 
 def test_heads_that_parallelism_does_not_divide() -> None:

@@ -63,6 +63,25 @@ def test_a_table_comes_back_in_its_order_with_all_its_columns() -> None:
     assert found[0] == {**found[-1], "note": "row 0"}
 
 
+def test_a_table_from_a_spreadsheet() -> None:
+    """A mark of its encoding, and lines that end as elsewhere."""
+    assert table(f"\ufeff{COLUMNS}\r\n{ROW}\r\n") == table(f"{COLUMNS}\n{ROW}\n")
+
+
+def test_what_was_predicted_for_is_said() -> None:
+    """The type that a short name stands for, all GPUs of a replica, and a slice of a card."""
+    assert "on 8 x h100-sxm, " in predict(QWEN, "--gpu-type", "H100_SXM", "--tp", "2", "--dp", "4").output
+    assert "on 8 x h100-sxm, " in predict(QWEN, "--gpu-type", "h100_sxm", "--tp", "4", "--pp", "2").output
+    assert "on 1 x h100-sxm-1g.20gb, " in predict("Qwen/Qwen3-8B", "--gpu-type", "h100-sxm-1g.20gb").output
+
+
+def test_a_request_of_one_token_has_no_time_per_token() -> None:
+    """As the engine counts it."""
+    (found,) = table(f"{COLUMNS}\n{ROW.replace(',1000,32', ',1,32')}")
+    assert (float(found["tpot_ms"]), found["reason"]) == (0.0, "")
+    assert float(found["tokens_per_second_per_gpu"]) > 0.0
+
+
 def test_more_in_flight_is_slower_for_each_and_faster_for_all() -> None:
     """TPOT and throughput grow with concurrency."""
     found = table("\n".join([COLUMNS, *(ROW.replace(",32", f",{batch}") for batch in (1, 8, 64))]))
@@ -86,7 +105,12 @@ def test_more_in_flight_is_slower_for_each_and_faster_for_all() -> None:
         pytest.param([QWEN, "--gpu-type", "t4"], "", 1, "--tp: Qwen/Qwen3-32B on 1 x t4", id="too large"),
         pytest.param(["--points", "-"], "a,b\n1,2", 1, "lacks the columns model_path, system", id="other columns"),
         pytest.param(["--points", "-"], "", 1, "lacks the columns", id="an empty table"),
-        pytest.param(["--points", "-"], f"{COLUMNS}\n1,2", 1, "line 2 of <stdin> has not 10 fields", id="a short row"),
+        pytest.param(["--points", "-"], f"{COLUMNS},isl", 1, "has the columns isl twice", id="a column twice"),
+        pytest.param([QWEN, "--gpu-type", "l4", "--dp", "9999"], "", 2, "--dp", id="too many ranks"),
+        pytest.param([QWEN, "--gpu-type", "l4", "--output-tokens", "0.5"], "", 2, "less than one token", id="no token"),
+        pytest.param(["Qwen3-32B", "--gpu-type", "l4"], "", 1, f"Did you mean {QWEN}", id="no owner"),
+        pytest.param(["a/b", "--gpu-type", "l4"], "", 1, "predict knows no others", id="no such model"),
+        pytest.param(["--points", "-"], f"{COLUMNS}\n1,2", 1, "line 2 of standard input has not 10", id="a short row"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(arguments: list[str], stdin: str, code: int, want: str) -> None:

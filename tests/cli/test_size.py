@@ -88,6 +88,26 @@ def test_any_model_by_its_config(tmp_path: Path) -> None:
     assert sized("-f", "-", stdin=json.dumps(CODE_34B))["parameters"] == pytest.approx(33.7e9, rel=0.01)
 
 
+def test_a_config_from_an_editor_that_marks_utf_8() -> None:
+    """It is the same config."""
+    assert sized("-f", "-", stdin="\ufeff" + json.dumps(CODE_34B)) == sized("-f", "-", stdin=json.dumps(CODE_34B))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "{" * 20_000], ids=["list", "object", "YAML"])
+def test_what_is_nested_too_deeply_is_said_so(text: str) -> None:
+    """No traceback."""
+    result = size("-f", "-", stdin=text)
+    assert (result.exit_code, result.output) == (1, "Error: standard input is nested too deeply\n")
+
+
+def test_names_in_capitals_are_the_same_names() -> None:
+    """Formats and GPU types."""
+    small = ("--precision", "fp8", "--kv-cache-dtype", "fp8", "--gpu-type", "h100-sxm")
+    assert sized(LLAMA_8B, *(each if each.startswith("-") else each.upper() for each in small)) == sized(
+        LLAMA_8B, *small
+    )
+
+
 def test_a_manifest_needs_no_slo() -> None:
     """The architecture in a Model is as good as its config.json."""
     fields = {name: value for name, value in CODE_34B.items() if name not in ("_name_or_path", "architectures")}
@@ -109,6 +129,7 @@ def test_a_manifest_needs_no_slo() -> None:
         pytest.param({**CODE_34B, "model_type": "bert"}, "model_type", id="an encoder"),
         pytest.param({**CODE_34B, "architectures": ["Qwen3Model"]}, "architectures", id="an embedding model"),
         pytest.param({}, "num_hidden_layers", id="nothing"),
+        pytest.param({**CODE_34B, "text_config": 3}, "text_config: must be an object", id="a part that is no object"),
     ],
 )
 def test_a_wrong_config_names_the_field(config: dict[str, Any], want: str) -> None:
@@ -122,6 +143,7 @@ def test_a_wrong_config_names_the_field(config: dict[str, Any], want: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "want"),
     [
+        pytest.param([LLAMA_8B, "--gpu-type", "*3g.40gb"], 1, "names slices only, such as a100", id="slices"),
         pytest.param([], 2, "say what to size", id="nothing"),
         pytest.param([LLAMA_8B, "-f", "-"], 2, "say what to size", id="both"),
         pytest.param(["meta-llama/Llama-3.1-8"], 1, "Did you mean meta-llama/Meta-Llama-3.1-8B", id="a typing error"),

@@ -10,11 +10,14 @@ from msgspec.structs import replace
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType, Objective
+from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity, fit, model_ids
 from goodput.perfmodel.binding import Bottleneck, bottleneck, decode_taken, load_taken, prefill_taken
 from goodput.perfmodel.gpus import gpu_type, whole_cards
 from goodput.perfmodel.memory import engine_defaults
+from goodput.perfmodel.replica import context_tokens, replica_times
 from goodput.perfmodel.roofline import step_times
+from goodput.perfmodel.speculation import drafts_of
 
 LLAMA_8B, LLAMA_70B = "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-70B-Instruct"
 LLAMA_13B, QWEN_600M = "meta-llama/Llama-2-13b-hf", "Qwen/Qwen3-0.6B"
@@ -101,8 +104,20 @@ def test_the_host_is_no_part_of_the_steps() -> None:
     at = load_taken(arch(LLAMA_8B), gpu("h100-sxm"), Shape(), LENGTHS, rps=4.0, batch=8.0)
     times = step_times(arch(LLAMA_8B), gpu("h100-sxm"))
     assert at.host == 0.0
-    steps = 4.0 * 199.0 / 8.0
-    assert at.seconds == pytest.approx(steps * times.decode(8.0, 1100.0) + 4.0 * times.prefill(1000.0, 8192)[0])
+    steps, context = 4.0 * 199.0 / 8.0, context_tokens(LENGTHS)
+    assert at.seconds == pytest.approx(steps * times.decode(8.0, context) + 4.0 * times.prefill(1000.0, 8192)[0])
+
+
+def test_a_draft_model_takes_time_too() -> None:
+    """The parts of a step that drafts are those of its drafts and of their verification."""
+    drafts = drafts_of(DraftMethod.DRAFT, 4)
+    speculation = Speculation(method=DraftMethod.DRAFT, model=LLAMA_8B, draft=arch(LLAMA_8B))
+    shape = Shape(tensor_parallel=4, speculation=speculation, drafts=drafts)
+    times = replica_times(arch(LLAMA_70B), gpu("h100-sxm"), shape)
+    step = decode_taken(arch(LLAMA_70B), gpu("h100-sxm"), shape, batch=8.0, context_tokens=1000.0)
+    assert step.seconds == pytest.approx(times.step(8.0, 1000.0))
+    prompt = prefill_taken(arch(LLAMA_70B), gpu("h100-sxm"), shape, LENGTHS)
+    assert prompt.seconds - prompt.host == pytest.approx(times.prefill(1000.0, 8192)[0])
 
 
 TIGHT, LOOSE = (Objective(ttft_seconds=0.5, tpot_seconds=tpot, e2e_seconds=None) for tpot in (0.02, 0.5))

@@ -117,7 +117,16 @@ def test_a_gpu_of_one_gigabyte_holds_nothing_and_the_error_says_what_would():
     with pytest.raises(ModelDoesNotFit, match=r"weights need 15\.0 GiB of the 0\.9 GiB") as caught:
         fit(arch("meta-llama/Llama-3.1-8B"), small)
     assert caught.value.part == "weights"
-    assert "no tensor parallelism up to 64 holds it" in str(caught.value)
+    assert "no tensor parallelism on a node of 8 GPUs holds it" in str(caught.value)
+
+
+def test_what_a_node_does_not_have_is_no_help():
+    """TP 4 would hold 8B on slices of 10 GB: but a replica has one of them."""
+    with pytest.raises(ModelDoesNotFit) as caught:
+        fit(arch("meta-llama/Llama-3.1-8B"), gpu("h100-sxm-1g.10gb"))
+    assert str(caught.value).endswith("; a checkpoint in int4 would fit")
+    with pytest.raises(ModelDoesNotFit, match="a replica has one slice, and no narrower checkpoint fits"):
+        fit(arch("meta-llama/Llama-3.1-70B"), gpu("h100-sxm-1g.10gb"))
 
 
 @pytest.mark.parametrize(

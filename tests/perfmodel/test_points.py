@@ -46,6 +46,8 @@ def test_a_row_is_answered_in_the_columns_of_benchmarks() -> None:
         ({"precision": "fp3"}, "precision: 'fp3'"),
         ({"tp_size": "two"}, "tp_size: 'two' is not a number"),
         ({"tp_size": "nan"}, "tp_size: 'nan'"),
+        ({"attention_dp_size": "2000"}, "attention_dp_size: '2000' is not a whole number from 1 to 1,024"),
+        ({"model_path": "moonshotai/Kimi-K2-Instruct", "precision": "bf16"}, "precision: bf16 is wider than the fp8"),
         ({"isl": ""}, "isl: is missing"),
         ({"osl": "0"}, "osl: '0'"),
         ({"batch_size": "-4"}, "batch_size: '-4'"),
@@ -94,6 +96,7 @@ def test_equal_degrees_of_tensor_and_data_parallelism_speak_of_the_same_gpus() -
         ("a100_sxm", "a100-80g-sxm"),
         ("L40S", "l40s"),
         ("gb200", "gb200"),
+        ("h100-sxm-3g.40gb", "h100-sxm-3g.40gb"),
     ],
 )
 def test_names_of_benchmarks_lead_to_catalogue_types(system: str, want: str) -> None:

@@ -29,6 +29,8 @@ def read_documents(files: Iterable[TextIO]) -> list[dict[str, Any]]:
         except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
             # ValueError: a date such as 2026-13-01.
             raise click.ClickException(f"{name} is not YAML: {error}") from error
+        except RecursionError as error:
+            raise click.ClickException(f"{name} is nested too deeply") from error
         for document in loaded:
             if document is not None:
                 found += _objects(document, name)

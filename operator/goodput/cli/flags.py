@@ -73,10 +73,27 @@ def model_name(words: tuple[str, ...], command: str) -> str:
     raise click.UsageError(f"say which Model: kubectl goodput {command} model NAME")
 
 
+def text_file() -> click.File:
+    """A file of text, or standard input; the mark that editors of some systems begin UTF-8 with is no part of it."""
+    return click.File("r", encoding="utf-8-sig")
+
+
+def tokens(text: str) -> float:
+    """A mean number of tokens: 1 at least.
+
+    Raises:
+        click.BadParameter: it is not.
+    """
+    value = number(text)
+    if value < 1.0:
+        raise click.BadParameter(f"{text} is less than one token")
+    return value
+
+
 def files_option(*, required: bool) -> Callable[[_F], _F]:
     """`-f FILE...`."""
     return click.option(
-        "-f", "--filename", "files", type=click.File("r"), multiple=True, required=required, help="File, or -."
+        "-f", "--filename", "files", type=text_file(), multiple=True, required=required, help="File, or -."
     )
 
 

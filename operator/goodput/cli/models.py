@@ -14,12 +14,13 @@ import click
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel import architecture, architecture_from_config, model_ids
+from goodput.perfmodel.catalogue import plain_name
 
 _CLOSE = 0.5
 
 
-def named(model_id: str) -> Architecture:
-    """Architecture of a hub id.
+def named(model_id: str, otherwise: str = "Any other model: give its config.json with -f") -> Architecture:
+    """Architecture of a hub id; `otherwise` says what to do where there is none.
 
     Raises:
         click.ClickException: the catalogue lacks it; names what is close, and what to do.
@@ -30,12 +31,18 @@ def named(model_id: str) -> Architecture:
         raise click.ClickException(str(error)) from error
     if found is not None:
         return found
-    names = {name.lower(): name for name in model_ids()}
-    close = [names[name] for name in difflib.get_close_matches(model_id.lower(), names, n=3, cutoff=_CLOSE)]
+    close = _alike(model_id)
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
-    raise click.ClickException(
-        f"{model_id} is not in the built-in catalogue.{meant} Any other model: give its config.json with -f"
-    )
+    raise click.ClickException(f"{model_id} is not in the built-in catalogue.{meant} {otherwise}")
+
+
+def _alike(model_id: str) -> list[str]:
+    """Hub ids that are close; whoever gives a name alone means the model of that name, whoever publishes it."""
+    plain = {plain_name(each): each for each in model_ids()}
+    if "/" not in model_id:
+        plain = {name.rpartition("/")[2]: each for name, each in plain.items()}
+    close = difflib.get_close_matches(plain_name(model_id).lstrip("/"), plain, n=3, cutoff=_CLOSE)
+    return [plain[name] for name in close]
 
 
 def read(files: Sequence[TextIO]) -> list[Architecture]:
@@ -55,6 +62,8 @@ def read(files: Sequence[TextIO]) -> list[Architecture]:
             config = json.loads(text)
         except ValueError:
             config = None
+        except RecursionError as error:
+            raise click.ClickException(f"{Path(name).name} is nested too deeply") from error
         if isinstance(config, dict) and "kind" not in config:
             found.append(of_config(str(config.get("_name_or_path") or Path(name).stem), config))
         else:

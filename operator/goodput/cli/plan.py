@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from goodput.cli.flags import files_option, gpu_type_option, model_name, number, output_option, target_options
+from goodput.cli.flags import files_option, gpu_type_option, model_name, number, output_option, target_options, tokens
 from goodput.cli.output import emit, say, show, table
 from goodput.cli.session import Target, namespace_of, run
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from goodput.cli.planned import Planned
-    from goodput.domain.intent import GpuType, ModelIntent
+    from goodput.domain.intent import GpuType, ModelIntent, Workload
 
 MOST_ROWS = 12
 
@@ -50,9 +50,9 @@ Examples:
 @files_option(required=False)
 @target_options
 @click.option("--rate", type=number, help="Expected requests per second.")
-@click.option("--input-tokens", "--input", "input_tokens", type=number, help="Mean tokens of a prompt.")
-@click.option("--output-tokens", type=number, help="Mean tokens generated for a request, reasoning included.")
-@click.option("--reasoning-tokens", type=number, help="Of these, mean tokens before the first visible one.")
+@click.option("--input-tokens", "--input", "input_tokens", type=tokens, help="Mean tokens of a prompt.")
+@click.option("--output-tokens", type=tokens, help="Mean tokens generated for a request, reasoning included.")
+@click.option("--reasoning-tokens", type=tokens, help="Of these, mean tokens before the first visible one.")
 @gpu_type_option
 @click.option("--mig", is_flag=True, help="Also slices of GPUs (MIG profiles), each at its share of the card's price.")
 @click.option("--spot", is_flag=True, help="Spot prices, where one is known.")
@@ -192,14 +192,7 @@ def plan_intent(
 
     if intent.architecture is None or intent.objective is None:
         raise click.ClickException(f"Model {intent.key.name}: its architecture or its SLO is not known")
-    load = intent.workload
-    load = replace(
-        load,
-        requests_per_second=question.rate or load.requests_per_second,
-        input_tokens=question.input_tokens or load.input_tokens,
-        output_tokens=question.output_tokens or load.output_tokens,
-        reasoning_tokens=question.reasoning_tokens or load.reasoning_tokens,
-    )
+    load = _asked(intent.workload, question)
     wanted = requirements(replace(intent, workload=load), intent.architecture, intent.objective, Policy())
     candidates, left_out = _candidates(intent, types, question)
     return planned(
@@ -212,6 +205,32 @@ def plan_intent(
         free=free,
         reasoning_tokens=load.reasoning_tokens,
         lengths_assumed=load.input_tokens is None or load.output_tokens is None,
+    )
+
+
+def _asked(load: Workload, question: Question) -> Workload:
+    """The load of the Model, where the command line does not say otherwise.
+
+    Reasoning comes before what a user sees: who gives the one alone leaves the other as it is.
+    """
+    from msgspec.structs import replace
+
+    from goodput.perfmodel.lengths import PRIOR_OUTPUT_TOKENS
+
+    reasoning = load.reasoning_tokens if question.reasoning_tokens is None else question.reasoning_tokens
+    output = question.output_tokens
+    if output is None and question.reasoning_tokens is not None:
+        output = (load.output_tokens or PRIOR_OUTPUT_TOKENS) - load.reasoning_tokens + reasoning
+    elif output is not None and reasoning >= output:
+        raise click.ClickException(
+            f"--output-tokens: {output:.0f} tokens with {reasoning:.0f} of reasoning leave none to see; give the sum"
+        )
+    return replace(
+        load,
+        requests_per_second=question.rate or load.requests_per_second,
+        input_tokens=question.input_tokens or load.input_tokens,
+        output_tokens=output or load.output_tokens,
+        reasoning_tokens=reasoning,
     )
 
 

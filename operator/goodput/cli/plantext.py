@@ -168,7 +168,7 @@ def _nothing(plan: Planned) -> Iterator[str]:
         yield "No GPU type may be used: name some with --gpu-type or spec.gpuTypes."
         return
     best = plan.options[0]
-    field = f"{best.field}: " if best.field else ""
+    field = f"{best.field}: " if best.field and best.field not in best.why else ""
     yield f"No option meets the SLO. The nearest is {best.label}: {field}{best.why}."
     if best.verdict is Verdict.CAPPED and best.capacity is not None:
         takes = option_bottleneck(plan.wanted, best)

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import click
 
-from goodput.cli.flags import FORMATS, complete_gpu_type, complete_model, number
+from goodput.cli.flags import FORMATS, complete_gpu_type, complete_model, text_file, tokens
 from goodput.cli.output import emit, say, show, table
 
 # Flag that says what a column of the table holds.
@@ -25,6 +25,7 @@ _FLAGS = {
 }
 _WORTH_TELLING_SECONDS = 1e-4
 _COUNT = click.IntRange(1, 1_000_000)
+_DEGREE = click.IntRange(1, 1024)
 
 
 @click.command(
@@ -41,17 +42,17 @@ tokens_per_second_per_gpu; what cannot be predicted stays empty, with a reason.
 """
 )
 @click.argument("model", required=False, metavar="[MODEL]", shell_complete=complete_model)
-@click.option("--points", type=click.File("r"), help="Table of points, as CSV.")
+@click.option("--points", type=text_file(), help="Table of points, as CSV.")
 @click.option("--gpu-type", help="GPU type, such as h100-sxm.", shell_complete=complete_gpu_type)
 @click.option("--precision", default="", help="Precision of the weights. Unset: as the checkpoint stores them.")
-@click.option("--tp", type=_COUNT, default=1, show_default=True, help="Tensor parallelism.")
-@click.option("--pp", type=_COUNT, default=1, show_default=True, help="Pipeline parallelism.")
-@click.option("--dp", type=_COUNT, default=1, show_default=True, help="Data parallelism of attention.")
-@click.option("--ep", type=_COUNT, default=1, show_default=True, help="Ranks that experts are spread over.")
+@click.option("--tp", type=_DEGREE, default=1, show_default=True, help="Tensor parallelism.")
+@click.option("--pp", type=_DEGREE, default=1, show_default=True, help="Pipeline parallelism.")
+@click.option("--dp", type=_DEGREE, default=1, show_default=True, help="Data parallelism of attention.")
+@click.option("--ep", type=_DEGREE, default=1, show_default=True, help="Ranks that experts are spread over.")
 @click.option(
-    "--input-tokens", "--input", "input_tokens", type=number, default="1155", show_default=True, help="Of a prompt."
+    "--input-tokens", "--input", "input_tokens", type=tokens, default="1155", show_default=True, help="Of a prompt."
 )
-@click.option("--output-tokens", type=number, default="211", show_default=True)
+@click.option("--output-tokens", type=tokens, default="211", show_default=True)
 @click.option("--batch", type=_COUNT, default=1, show_default=True, help="Requests in flight.")
 @click.option(
     "-o",
@@ -93,7 +94,8 @@ def predict(
             raise click.UsageError("--gpu-type: say on which, such as h100-sxm")
         from goodput.cli.models import named
 
-        named(model or "")  # says what is close where the catalogue lacks it
+        # Says what is close where the catalogue lacks it.
+        named(model or "", "predict knows no others: size and plan take the config.json of any")
         row = {
             "model_path": model or "",
             "system": gpu_type,
@@ -130,6 +132,9 @@ def _read(points: TextIO) -> tuple[list[str], list[dict[str, str]]]:
     try:
         reader = csv.DictReader(points, strict=True)
         columns = list(reader.fieldnames or ())
+        twice = [column for column in COLUMNS if columns.count(column) > 1]
+        if twice:
+            raise click.ClickException(f"--points: {name} has the columns {', '.join(twice)} twice")
         missing = [column for column in COLUMNS if column not in columns]
         if missing:
             raise click.ClickException(f"--points: {name} lacks the columns {', '.join(missing)}")
@@ -171,14 +176,15 @@ def _typed(text: str, name: str) -> Any:
 
 
 def _told(answer: dict[str, str]) -> list[str]:
+    from goodput.perfmodel.points import gpu_of, read_point
     from goodput.perfmodel.verdicts import duration
 
-    gpus = answer["tp_size"] if answer["pp_size"] == "1" else f"{answer['tp_size']} x {answer['pp_size']}"
+    point = read_point(answer)
     ttft, queue, tpot = (float(answer[name]) / 1e3 for name in ("ttft_ms", "ttft_queue_ms", "tpot_ms"))
     burst = f" ({duration(queue)} of it only because all begin at once)" if queue >= _WORTH_TELLING_SECONDS else ""
     requests = "1 request" if answer["batch_size"] == "1" else f"{answer['batch_size']} requests"
     return [
-        f"{answer['model_path']} on {gpus} x {answer['system']}, {requests} in flight of "
+        f"{answer['model_path']} on {point.parallel.gpus} x {gpu_of(point.system).name}, {requests} in flight of "
         f"{answer['isl']} tokens in and {answer['osl']} out:",
         f"  TTFT           {duration(ttft)}{burst}",
         f"  TPOT           {duration(tpot)}",

@@ -106,7 +106,14 @@ def size(
     found = [models.named(model)] if model else models.read(files)
     sized = [
         _sized(
-            arch, patterns, mig=mig, batch=batch, context=context, tp=tp, kv_dtype=kv_cache_dtype, precision=precision
+            arch,
+            patterns,
+            mig=mig,
+            batch=batch,
+            context=context,
+            tp=tp,
+            kv_dtype=kv_cache_dtype.lower(),
+            precision=precision,
         )
         for arch in found
     ]
@@ -135,12 +142,13 @@ def _sized(
     from goodput.perfmodel.precision import with_precision
     from goodput.perfmodel.weights import Parallel, cannot_split
 
+    kv_dtype = kv_dtype.lower()
     tokens = context if context is not None else min(4096, arch.max_model_len)
     if tokens > arch.max_model_len:
         raise click.ClickException(f"--context: {tokens} is more than the {arch.max_model_len} tokens of {arch.name}")
     try:
         if precision is not None:
-            arch = with_precision(arch, precision)
+            arch = with_precision(arch, precision.lower())
         plan = plan_kv(arch, KvSettings(kv_dtype=kv_dtype))
     except InvalidObject as error:
         flag = "--precision" if error.field.endswith("weights") else "--kv-cache-dtype"
@@ -184,7 +192,7 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
             why = refused[1]
             continue
         if degree > gpu.gpus_per_node:
-            why = f"a node of {gpu.name} has {gpu.gpus_per_node} GPUs"
+            why = f"a node of {gpu.name} has {gpu.gpus_per_node} GPU{'' if gpu.gpus_per_node == 1 else 's'}"
             continue
         try:
             pool = _fit(arch, gpu, degree, tokens, kv_dtype)

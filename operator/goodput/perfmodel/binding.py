@@ -18,10 +18,11 @@ from goodput.domain.intent import GpuType
 from goodput.domain.remembered import for_each_model
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Capacity, Wall
+from goodput.perfmodel.drafters import drafter
 from goodput.perfmodel.efficiency import Efficiency, efficiency
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import engine_defaults
-from goodput.perfmodel.replica import Shape
+from goodput.perfmodel.replica import Shape, context_tokens
 from goodput.perfmodel.roofline import StepTimes, step_times
 
 # So much faster that it takes no time.
@@ -161,20 +162,38 @@ def _without_communication(reach: Efficiency) -> Efficiency:
     )
 
 
-def decode_taken(
-    arch: Architecture, gpu: GpuType, shape: Shape, *, batch: float, context_tokens: float, tokens: float = 1.0
-) -> Taken:
-    """What takes the time of a step of `batch` sequences, `tokens` of each (more than one: of a draft)."""
-    of = _peeled(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel, shape.kv_dtype)
-    return of.taken(lambda times: times.decode(batch, context_tokens, tokens))
+def decode_taken(arch: Architecture, gpu: GpuType, shape: Shape, *, batch: float, context_tokens: float) -> Taken:
+    """What takes the time of a step of `batch` sequences, drafts and their verification included."""
+    drafts, draft = shape.drafts, _draft(arch, shape)
+    verified = 1.0 if drafts is None else drafts.verified_per_step
+    taken = _peeled_of(arch, gpu, shape).taken(lambda times: times.decode(batch, context_tokens, verified))
+    if drafts is None or draft is None:
+        return taken
+    one = _peeled_of(draft, gpu, shape).taken(lambda times: times.decode(batch, context_tokens))
+    return taken.plus(one.times(drafts.tokens))
 
 
 def prefill_taken(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) -> Taken:
     """What takes the time of a mean prompt that is alone on the replica, from its arrival on."""
-    of = _peeled(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel, shape.kv_dtype)
+    of, draft = _peeled_of(arch, gpu, shape), _draft(arch, shape)
     tokens, chunk = lengths.input_mean, shape.max_num_batched_tokens or engine_defaults(gpu)[1]
-    taken = of.taken(lambda times: times.prefill(tokens, chunk)[0])
+
+    def seconds(times: StepTimes) -> float:
+        return times.prefill(tokens, chunk)[0]
+
+    taken = of.taken(seconds)
+    if draft is not None:
+        # Who drafts with a model of its own takes the prompt in too.
+        taken = taken.plus(_peeled_of(draft, gpu, shape).taken(seconds))
     return replace(taken, host=of.whole.request + tokens * of.whole.request_token)
+
+
+def _peeled_of(arch: Architecture, gpu: GpuType, shape: Shape) -> _Peeled:
+    return _peeled(arch, gpu, shape.tensor_parallel, shape.pipeline_parallel, shape.kv_dtype)
+
+
+def _draft(arch: Architecture, shape: Shape) -> Architecture | None:
+    return None if shape.speculation is None else drafter(arch, shape.speculation)
 
 
 def load_taken(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, *, rps: float, batch: float) -> Taken:
@@ -184,10 +203,8 @@ def load_taken(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths,
     The host handles requests while the GPU works: that is not among it.
     """
     sequences = max(1.0, batch)
-    drafts = shape.drafts
-    gained, verified = (1.0, 1.0) if drafts is None else (drafts.tokens_per_step, drafts.verified_per_step)
-    context = lengths.input_mean + lengths.output_mean / 2.0
-    step = decode_taken(arch, gpu, shape, batch=sequences, context_tokens=context, tokens=verified)
+    gained = 1.0 if shape.drafts is None else shape.drafts.tokens_per_step
+    step = decode_taken(arch, gpu, shape, batch=sequences, context_tokens=context_tokens(lengths))
     prompt = replace(prefill_taken(arch, gpu, shape, lengths), host=0.0)
     decoding = step.times(rps * max(0.0, lengths.output_mean - 1.0) / sequences / gained)
     prompts = min(rps, max(0.0, 1.0 - decoding.seconds) / prompt.seconds)

@@ -34,7 +34,7 @@ def _load(name: str) -> Any:
 
 @cache
 def _configs() -> dict[str, tuple[str, dict[str, Any]]]:
-    return {_plain(name): (name, config) for name, config in sorted(_load("models.json").items())}
+    return {plain_name(name): (name, config) for name, config in sorted(_load("models.json").items())}
 
 
 @cache
@@ -46,7 +46,7 @@ def _ids_without_owner() -> dict[str, str]:
     return {name: ids[0] for name, ids in found.items() if len(ids) == 1}
 
 
-def _plain(model_id: str) -> str:
+def plain_name(model_id: str) -> str:
     """Hub id without case, the `Meta-` that only some repositories carry, and endings that name a tuning."""
     owner, _, name = model_id.strip().lower().rpartition("/")
     name = name.removeprefix("meta-")
@@ -67,7 +67,7 @@ def architecture(model_id: str) -> Architecture | None:
     stores weights as its ending says (`-FP8`, `-AWQ`, `-GPTQ-Int8`, `-w4a16`, `-NVFP4`), whoever published it:
     embedding and head stay as they are, all else is quantised.
     """
-    plain = _plain(model_id)
+    plain = plain_name(model_id)
     found = _configs().get(plain)
     if found:
         return architecture_from_config(model_id, found[1])
@@ -79,7 +79,7 @@ def architecture(model_id: str) -> Architecture | None:
 
 
 def _quantised(model_id: str, base_id: str, precision: str) -> Architecture | None:
-    base = _plain(base_id)
+    base = plain_name(base_id)
     found = _configs().get(base) or _configs().get(_ids_without_owner().get(base.rpartition("/")[2], ""))
     if not found:
         return None

@@ -48,9 +48,8 @@ class Slow(Value, frozen=True, kw_only=True):
 def slow(wanted: Requirements, option: Option, missed: Missed) -> Slow:
     """The phase that makes `option` miss, and what takes its time."""
     shape, context = option.shape, context_tokens(wanted.lengths)
-    tokens = 1.0 if shape.drafts is None else shape.drafts.verified_per_step
     prompt = prefill_taken(wanted.arch, option.gpu, shape, wanted.lengths)
-    step = decode_taken(wanted.arch, option.gpu, shape, batch=1.0, context_tokens=context, tokens=tokens)
+    step = decode_taken(wanted.arch, option.gpu, shape, batch=1.0, context_tokens=context)
     if missed is Missed.E2E:
         gained = 1.0 if shape.drafts is None else shape.drafts.tokens_per_step
         decode = (wanted.lengths.output_mean - 1.0) / gained * step.seconds > prompt.seconds

@@ -31,8 +31,8 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
     Raises `InvalidObject` (reason `ArchitectureInvalid`) that names the field.
     """
     refuse_other_than_decoders(name, mapping)
-    text = mapping.get("text_config", mapping.get("llm_config"))
-    fields = Fields({**mapping, **text} if isinstance(text, Mapping) else mapping)
+    text = Fields(mapping).mapping("text_config") or Fields(mapping).mapping("llm_config")
+    fields = Fields({**mapping, **text.values} if text is not None else mapping)
     layers = read_layers(fields)
     hidden = fields.integer("hidden_size")
     heads = fields.integer("num_attention_heads")

@@ -193,8 +193,9 @@ def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
 
 def _too_short(wanted: Requirements, gpu: GpuType, shape: Shape, pool: KvPool) -> Option:
     lengths = wanted.lengths
+    limit = "that its KV cache holds" if pool.max_model_len < wanted.arch.max_model_len else "of the model"
     why = (
-        f"the longest request that its KV cache holds has {pool.max_model_len} tokens, a mean one "
+        f"the longest request {limit} has {pool.max_model_len} tokens, a mean one "
         f"{lengths.input_mean + lengths.output_mean:.0f}"
     )
     return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_SHORT, pool=pool, field="spec.workload", why=why)
@@ -225,7 +226,7 @@ def _sized(wanted: Requirements, gpu: GpuType, found: Choice, pool: KvPool) -> O
         gpu=gpu,
         shape=found.shape,
         verdict=Verdict.MEETS if fits else Verdict.CAPPED,
-        why="" if fits else f"{needed} replicas are needed, {field} allows {most:.0f}",
+        why="" if fits else f"{needed} replica{' is' if needed == 1 else 's are'} needed, {field} allows {most:.0f}",
         field="" if fits else field,
         pool=pool,
         idle=found.capacity.idle,

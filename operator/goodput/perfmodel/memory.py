@@ -35,9 +35,8 @@ _LOGIT_BYTES = 8.0
 _PROFILED_SEQUENCES = 256  # of the sampler's profiling run, at most
 # A replica must hold a request of at least this length (or the model's own limit, if lower).
 LEAST_MODEL_LEN = 4096
-# What more GPUs or a narrower checkpoint mend; the largest tensor parallelism and the formats that are suggested.
+# What more GPUs of a node or a narrower checkpoint mend, and the formats that are suggested.
 _HELPED = frozenset({"weights", "activations", "kv-cache"})
-_SUGGESTED_RANKS = 64
 _NARROWER = ("fp8", "int4")
 
 
@@ -246,7 +245,7 @@ def _what_helps(arch: Architecture, gpu: GpuType, request: _Request, part: str) 
         return ""
     helps: list[str] = []
     tensor = 2 * request.parallel.tensor
-    while tensor <= _SUGGESTED_RANKS and not helps:
+    while tensor <= gpu.gpus_per_node and not helps:
         wider = replace(request, parallel=replace(request.parallel, tensor=tensor))
         if isinstance(_fit(arch, gpu, wider), KvPool):
             helps.append(f"TP {tensor} would fit")
@@ -254,7 +253,11 @@ def _what_helps(arch: Architecture, gpu: GpuType, request: _Request, part: str) 
     narrower = [name for name in _NARROWER if isinstance(_narrowed(arch, gpu, request, name), KvPool)]
     if narrower:
         helps.append(f"a checkpoint in {' or '.join(narrower)} would fit")
-    return f"; {'; '.join(helps)}" if helps else f"; no tensor parallelism up to {_SUGGESTED_RANKS} holds it"
+    if helps:
+        return f"; {'; '.join(helps)}"
+    if gpu.slice_of:
+        return f"; a replica has one slice, and no narrower checkpoint fits {gpu.name}"
+    return f"; no tensor parallelism on a node of {gpu.gpus_per_node} GPUs holds it"
 
 
 def _narrowed(arch: Architecture, gpu: GpuType, request: _Request, precision: str) -> KvPool | _Unfit | None:

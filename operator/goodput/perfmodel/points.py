@@ -16,7 +16,7 @@ from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.catalogue import architecture
 from goodput.perfmodel.closedloop import closed_loop
-from goodput.perfmodel.gpus import built_in_gpu_types
+from goodput.perfmodel.gpus import built_in_gpu_types, gpu_type, whole_cards
 from goodput.perfmodel.memory import engine_defaults, fit
 from goodput.perfmodel.precision import with_precision
 from goodput.perfmodel.roofline import StepTimes, step_times
@@ -59,6 +59,7 @@ _PRECISIONS = {
 _DEGREES = {"tensor": "tp_size", "pipeline": "pp_size"}
 _FOUR_BITS = frozenset({"nvfp4", "mxfp4", "int4"})
 _MOST = 10**7
+_MOST_RANKS = 1024
 
 
 class Point(Value, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ def read_point(row: Mapping[str, str]) -> Point:
     Where `tp_size` equals an `attention_dp_size` above 1 both speak of the same GPUs: attention is data-parallel over
     them, experts are spread over all. (The sequences that fit the KV cache of published runs tell so.)
     """
-    tensor, data = _count(row, "tp_size", 1), _count(row, "attention_dp_size", 1)
+    tensor, data = _degree(row, "tp_size"), _degree(row, "attention_dp_size")
     if data > 1 and tensor == data:
         tensor = 1
     precision = (row.get("precision") or "").strip().lower()
@@ -111,27 +112,32 @@ def read_point(row: Mapping[str, str]) -> Point:
         system=(row.get("system") or "").strip(),
         precision=_PRECISIONS[precision],
         tensor=tensor,
-        pipeline=_count(row, "pp_size", 1),
+        pipeline=_degree(row, "pp_size"),
         data=data,
-        expert=_count(row, "moe_ep_size", 1) > 1,
+        expert=_degree(row, "moe_ep_size") > 1,
         input_tokens=_count(row, "isl"),
         output_tokens=_count(row, "osl"),
         concurrency=_count(row, "batch_size"),
     )
 
 
-def _count(row: Mapping[str, str], name: str, default: int | None = None) -> int:
+def _degree(row: Mapping[str, str], name: str) -> int:
+    """Ranks of a kind of parallelism; 1 where the table leaves it empty or 0."""
+    if str(row.get(name) or "").strip() in ("", "0"):
+        return 1
+    return _count(row, name, _MOST_RANKS)
+
+
+def _count(row: Mapping[str, str], name: str, most: int = _MOST) -> int:
     text = str(row.get(name) or "").strip()
-    if not text or (text == "0" and default is not None):
-        if default is None:
-            raise Unpredictable(f"{name}: is missing")
-        return default
+    if not text:
+        raise Unpredictable(f"{name}: is missing")
     try:
         value = float(text)
     except ValueError:
         raise Unpredictable(f"{name}: {text!r} is not a number") from None
-    if not isfinite(value) or value != int(value) or not 0 < value <= _MOST:
-        raise Unpredictable(f"{name}: {text!r} is not a whole number from 1 to {_MOST:,}")
+    if not isfinite(value) or value != int(value) or not 0 < value <= most:
+        raise Unpredictable(f"{name}: {text!r} is not a whole number from 1 to {most:,}")
     return int(value)
 
 
@@ -139,11 +145,11 @@ def _count(row: Mapping[str, str], name: str, default: int | None = None) -> int
 def gpu_of(system: str) -> GpuType:
     """Built-in GPU type of a benchmark's name (`h100_sxm`, `b200_sxm`, `l40s`). Raises `Unpredictable`."""
     name = system.strip().lower().replace("_", "-").replace(" ", "-")
-    whole = [gpu for gpu in built_in_gpu_types() if not gpu.slice_of]
     for wanted in (name, name.removesuffix("-sxm")):
-        for gpu in whole:
-            if gpu.name == wanted:
-                return gpu
+        found = gpu_type(wanted)
+        if found is not None:
+            return found
+    whole = whole_cards(built_in_gpu_types())
     start, _, form = name.partition("-")
     alike = [gpu for gpu in whole if gpu.name.startswith(f"{start}-") and gpu.name.endswith(form)]
     if name and alike:
@@ -171,7 +177,7 @@ def architecture_of(model: str, precision: str) -> Architecture:
     try:
         return with_precision(found, precision)
     except InvalidObject as invalid:
-        raise Unpredictable(f"precision: {invalid}") from None
+        raise Unpredictable(f"precision: {invalid.message}") from None
 
 
 def kv_dtype_of(arch: Architecture, gpu: GpuType) -> str:
@@ -218,11 +224,13 @@ def predict(point: Point, *, mean_length: float = 1.0) -> Prediction:
         times, sequences, chunk_tokens = _replica(point.model, point.system, point.precision, point.parallel, longest)
     except ModelDoesNotFit as failure:
         raise Unpredictable(f"{'precision' if failure.part == 'precision' else 'tp_size'}: {failure}") from None
+    # No request is shorter than a token either way.
+    tokens_in, tokens_out = (max(1.0, tokens * mean_length) for tokens in (point.input_tokens, point.output_tokens))
     loop = closed_loop(
         times,
         point.concurrency,
-        point.input_tokens * mean_length,
-        point.output_tokens * mean_length,
+        tokens_in,
+        tokens_out,
         chunk_tokens,
         most_running=max(1.0, sequences),
         stages=point.pipeline,
@@ -230,8 +238,9 @@ def predict(point: Point, *, mean_length: float = 1.0) -> Prediction:
     return Prediction(
         ttft_seconds=loop.ttft_seconds + loop.burst_seconds,
         burst_seconds=loop.burst_seconds,
-        tpot_seconds=loop.tpot_seconds,
-        tokens_per_second_per_gpu=loop.requests_per_second * point.output_tokens * mean_length / point.parallel.gpus,
+        # The engine counts 0 for requests of one token.
+        tpot_seconds=loop.tpot_seconds if tokens_out > 1.0 else 0.0,
+        tokens_per_second_per_gpu=loop.requests_per_second * tokens_out / point.parallel.gpus,
     )
 
 

@@ -62,7 +62,9 @@ def missed(objective: Objective, lengths: Lengths, idle: Latency) -> str:
     for name, bound, mean, misses in sorted(worst, key=lambda row: (-row[3], -row[2] / row[1])):
         allowed_time = f"{duration(bound)} allowed"
         if mean > bound:
-            told.append(f"{name} is {duration(mean)} even when idle, {mean / bound:.2g} x the {allowed_time}")
+            times = mean / bound
+            ratio = f"{times:.2g}" if times < 100.0 else f"{times:,.0f}"
+            told.append(f"{name} is {duration(mean)} even when idle, {ratio} x the {allowed_time}")
         else:
             told.append(
                 f"{name} is met for {percent(1.0 - misses, 1)} of requests even when idle, not for "
