@@ -73,6 +73,7 @@ class Outcome:
     written: int = 0
     update_available: str | None = None
     memory_written: bool = False
+    withheld: bool = False  # engine pods were asked to be others, and there was no room for that
 
 
 @dataclass(slots=True)
@@ -191,7 +192,9 @@ class Applier:
             self._settled[intent.key] = _Settled(key_of_render, contents, rendered.update_available, changes)
         else:
             self._settled.pop(intent.key, None)
-        return Outcome(written, rendered.update_available, memory_written=scales or remember)
+        return Outcome(
+            written, rendered.update_available, memory_written=scales or remember, withheld=rendered.withheld
+        )
 
     async def _still_there(self, intent: ModelIntent) -> None:
         """Raise Conflict if the Model is gone: a deletion between our list and kopf's is told by no event."""

@@ -220,6 +220,7 @@ class Reconciler:
         key = self._render_key(view, plan)
         if key is None:
             self._nothing_to_write(plan.key)
+            self.rollouts.withheld(plan.key, waits=False)
         else:
             update = self.applier.settled(plan.key, key)
             held_up = update is None
@@ -303,6 +304,7 @@ class Reconciler:
             take_update=self.rollouts.take_update(key),
             unserved=self.rollouts.unserved(key),
             surge=self.rollouts.surge(key),
+            room=self.rollouts.room(key),
             routers_ready=_routers_ready(view),
             keeps_router_replicas=view.router.foreign_scaler is not None,
         )
@@ -365,6 +367,9 @@ class Reconciler:
         else:
             self._nothing_to_write(key)
             self.book.note_update(key, outcome.update_available or "")
+            if self.rollouts.withheld(key, waits=outcome.withheld):
+                # Whether there is room for it is found out by the next pass.
+                self.observer.world.dirty.set()
             if outcome.memory_written:
                 self.memories.written(key, change, now)
         held_up = problem is not None

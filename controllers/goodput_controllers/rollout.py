@@ -33,6 +33,9 @@ class Rollouts:
     # Models whose namespace may not hold one more of their replicas, and those that hold one more for now.
     _ungranted: set[Key] = field(default_factory=set)
     _surging: set[Key] = field(default_factory=set)
+    # Models that may not begin to roll out, and those that were asked to and did not.
+    _blocked: set[Key] = field(default_factory=set)
+    _waiting: set[Key] = field(default_factory=set)
     _problems: dict[Key, Problem] = field(default_factory=dict)
     # Pools of which no pod was ever ready, by Model.
     _unserved: dict[Key, tuple[str, ...]] = field(default_factory=dict)
@@ -41,6 +44,8 @@ class Rollouts:
         self._one_by_one &= present
         self._ungranted &= present
         self._surging &= present
+        self._blocked &= present
+        self._waiting &= present
         for kept in (self._problems, self._unserved):
             for key in kept.keys() - present:
                 del kept[key]
@@ -51,8 +56,6 @@ class Rollouts:
         """Take a pass's view; `candidates` would take an update by themselves, sorted."""
         plans = {model.key: model for model in plan.models}
         rolling = {view.intent.key for view in snapshot.models if view.pool.rolling_out or view.router.rolling_out}
-        if self._updating not in rolling:
-            self._updating = candidates[0] if candidates and not rolling.intersection(candidates) else None
         for view in snapshot.models:
             key = view.intent.key
             model = plans.get(key)
@@ -62,7 +65,10 @@ class Rollouts:
                 self._problems.pop(key, None)
                 continue
             self._look_at(view, model, now)
-        self._look_at_grants(snapshot, plans)
+        stuck = self._look_at_grants(snapshot, plans)
+        if self._updating not in rolling:
+            able = [key for key in candidates if key not in stuck]
+            self._updating = able[0] if able and not rolling.intersection(candidates) else None
 
     def take_update(self, key: Key) -> bool:
         """Whether it is this Model's turn."""
@@ -76,20 +82,35 @@ class Rollouts:
         """Whether a new pod starts before an old one goes."""
         return key not in self._one_by_one and key not in self._ungranted
 
+    def room(self, key: Key) -> bool:
+        """Whether it may begin to roll out."""
+        return key not in self._blocked
+
+    def withheld(self, key: Key, *, waits: bool) -> bool:
+        """Note whether this Model waits to begin; whether that is news which the next pass can do something about."""
+        news = waits and key not in self._waiting
+        (self._waiting.add if waits else self._waiting.discard)(key)
+        return news
+
     def problem(self, key: Key) -> Problem | None:
         return self._problems.get(key)
 
-    def _look_at_grants(self, snapshot: Snapshot, plans: Mapping[Key, ModelPlan]) -> None:
+    def _look_at_grants(self, snapshot: Snapshot, plans: Mapping[Key, ModelPlan]) -> set[Key]:
         """Find out who may not start a new pod before an old one goes, since its namespace would hold too much then.
 
-        A Model that rolls out takes one replica beside what was decided; one that may do so next takes nothing yet.
+        Returns those that cannot begin to roll out by themselves: there is no room, and no replica to spare.
+
+        A Model that rolls out takes one replica beside what was decided. One that may do so next takes nothing yet, and
+        has to say that it wants to: of several that begin at once only as many may as there is room for. Who can spare
+        a replica needs none.
         """
         policy = self.policy
         if policy.max_gpus_per_namespace is None and policy.max_cost_per_hour_per_namespace is None:
-            return
+            return set()
         shared = bounds.Shared.of(snapshot.models, {gpu.name: gpu for gpu in snapshot.gpu_types}, {})
         resting: list[tuple[ModelIntent, Placement]] = []
         rolling: list[tuple[ModelIntent, Placement]] = []
+        guarded = set()
         for view in snapshot.models:
             intent = view.intent
             plan = plans.get(intent.key)
@@ -97,16 +118,39 @@ class Rollouts:
                 bounds.take(plan.pool.replicas, intent, plan.pool.placement, view.pool, shared)
                 replaces = _replaces_pods(view) and intent.key not in self._one_by_one
                 (rolling if replaces else resting).append((intent, plan.pool.placement))
-        beyond = {intent.key for intent, placed in resting if not bounds.grants_one(intent, placed, shared, policy)}
+                if not replaces and view.pool.ready and view.pool.name not in self._unserved[intent.key]:
+                    guarded.add(intent.key)
+        beyond = {intent.key for intent, placed in resting if bounds.beyond_grant(intent, placed, shared, policy)}
         surging = set()
-        # Who has its new pod already comes first.
+        # Who has its new pod already comes first, then who waits for it.
         for intent, placed in sorted(rolling, key=lambda each: each[0].key not in self._surging):
-            if bounds.grants_one(intent, placed, shared, policy):
+            if bounds.beyond_grant(intent, placed, shared, policy):
+                beyond.add(intent.key)
+            else:
                 bounds.add_one(intent, placed, shared)
                 surging.add(intent.key)
+        without_room = frozenset(beyond)
+        spared = {view.intent.key for view in snapshot.models if _spares_one(view, plans.get(view.intent.key))}
+        self._blocked = guarded - (beyond & spared)
+        for intent, placed in resting:
+            key = intent.key
+            if key not in self._waiting or key not in self._blocked:
+                continue
+            lacking = bounds.beyond_grant(intent, placed, shared, policy)
+            if not lacking:
+                bounds.add_one(intent, placed, shared)
+                surging.add(key)
+                self._blocked.discard(key)
+            elif key in spared:
+                beyond.add(key)
+                self._blocked.discard(key)
             else:
-                beyond.add(intent.key)
+                self._problems[key] = _blocked(
+                    f"the roll-out needs {lacking}: ask its administrator for more, or lower the load until one "
+                    "replica can be spared"
+                )
         self._ungranted, self._surging = beyond, surging
+        return guarded & without_room - spared
 
     def _look_at(self, view: ModelView, plan: ModelPlan, now: float) -> None:
         key = view.intent.key
@@ -151,6 +195,10 @@ def _unserved(view: ModelView, plan: ModelPlan) -> tuple[str, ...]:
 
 def _blocked(message: str) -> Problem:
     return Problem(type=ConditionType.STALLED, reason=ConditionReason.ROLLOUT_BLOCKED, message=message, fatal=False)
+
+
+def _spares_one(view: ModelView, plan: ModelPlan | None) -> bool:
+    return plan is not None and _rest_suffices(view, plan)
 
 
 def _rest_suffices(view: ModelView, plan: ModelPlan) -> bool:

@@ -306,6 +306,21 @@ def test_a_held_pool_is_sized_as_what_it_serves() -> None:
     assert change.figures.capacity_rps_per_replica == plain.figures.capacity_rps_per_replica
 
 
+def test_until_a_change_that_passed_rolls_out_pods_are_sized_as_what_they_serve() -> None:
+    """Its roll-out may wait for room: what is to be rendered is what passed, and the numbers are of what runs."""
+    view = model_view()
+    view = replace(view, pool=replace(view.pool, placement=placement(max_num_seqs=16)))
+    judged = one(view, SERVED)
+    assert judged.change is not None
+    mark = ChangeMark(id=judged.change.id, stage=Stage.PASSED, since=START - 500.0, verdict=Verdict.CHECKED)
+    passed = one(view, replace(SERVED, change=mark))
+    assert passed.change is not None
+    assert (judged.change.held, passed.change.held) == (True, False)
+    assert passed.figures.capacity_rps_per_replica == judged.figures.capacity_rps_per_replica
+    assert passed.pool is not None
+    assert passed.pool.placement == judged.change.canary, "rendered anew as what passed"
+
+
 def test_the_catalogue_helps_where_the_record_names_no_structure() -> None:
     """A Deployment of an older operator says which model it serves, and no more."""
     runs = Serving(model=LLAMA, served_name=LLAMA, quality=(("spec.model", LLAMA),))

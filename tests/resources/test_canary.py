@@ -77,6 +77,16 @@ def test_a_change_that_is_let_through_rolls_out(make_render: Make, serves: dict[
     assert CANARY not in found
 
 
+def test_a_change_that_passed_and_finds_no_room_is_not_on_record(
+    make_render: Make, serves: dict[ObjectKey, KubeObject]
+) -> None:
+    """What the Deployment says is what its pods serve; the canary, if it is still there, has room of its own."""
+    found = render_model(_asked(make_render, change=_change(held=False), room=False), serves)
+    assert found.withheld
+    assert serving_of(_by_key(found)[ENGINE]) == serving_of(serves[ENGINE])
+    assert _by_key(found)[CANARY]["spec"]["template"]["spec"]["containers"][0]["args"][0] == QWEN
+
+
 def test_a_held_pool_takes_no_update(make_render: Make, serves: dict[ObjectKey, KubeObject]) -> None:
     """An administrator's new image waits until the change is over, in turn or not."""
     render = _asked(make_render, engine_image="vllm/vllm-openai:v9", take_update=True)

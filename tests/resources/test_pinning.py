@@ -378,6 +378,39 @@ def test_taking_updates_restarts_nothing_when_there_is_none(make_render: Make, s
     assert _templates(render_model(changed, stored(first))) == _templates(first)
 
 
+@pytest.mark.parametrize("change", RESTARTS)
+def test_without_room_what_is_asked_for_waits_and_is_told(change: str, make_render: Make, stored: Stored) -> None:
+    """Engine pods and their records stay what they are; replicas follow. With room all of it comes."""
+    existing = stored(render_model(make_render(), {}))
+    edit = RESTARTS[change]
+    waiting = render_model(make_render(**edit, room=False, replicas=7), existing)
+    kept = {object_key(item): item for item in waiting.objects}[ENGINE]
+    assert waiting.withheld
+    assert compare(existing[ENGINE], {**kept, "spec": {**kept["spec"], "replicas": 2}}) is None
+    assert kept["metadata"]["annotations"] == existing[ENGINE]["metadata"]["annotations"]
+    assert kept["spec"]["replicas"] == 7
+    begun = render_model(make_render(**edit, replicas=7), existing)
+    assert not begun.withheld
+    assert _templates(begun)[ENGINE] != _templates(waiting)[ENGINE]
+
+
+def test_without_room_nothing_is_withheld_that_nobody_asked_for(make_render: Make, stored: Stored) -> None:
+    """An update waits for its turn and is told as ever; in turn it is withheld. Routers take theirs, and a new Model is
+    made."""
+    images = {"engine_image": "x:2", "router_image": "y:2"}
+    assert not render_model(make_render(room=False), {}).withheld
+    first = render_model(make_render(), {})
+    assert not render_model(make_render(room=False), stored(first)).withheld
+    told = render_model(make_render(**images, room=False), stored(first))
+    assert not told.withheld
+    assert "engine pods run image" in (told.update_available or "")
+    taken = render_model(make_render(**images, room=False, take_update=True), stored(first))
+    assert taken.withheld
+    assert taken.update_available == "engine pods run image vllm/vllm-openai:v0.33.0, the default is x:2"
+    assert _templates(taken)[ENGINE] == _templates(first)[ENGINE]
+    assert _templates(taken)[ROUTER] != _templates(first)[ROUTER]
+
+
 def test_a_foreign_edit_of_the_template_is_put_right(make_render: Make, stored: Stored) -> None:
     """The template written is the one that we rendered, not what somebody made of it on the Deployment."""
     first = render_model(make_render(), {})

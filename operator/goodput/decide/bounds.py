@@ -222,16 +222,26 @@ def take(
         shared.free[placement.gpu_type] = max(0, free - more)
 
 
-def grants_one(intent: ModelIntent, placement: Placement, shared: Shared, policy: Policy) -> bool:
-    """Whether the administrator grants the namespace one more replica."""
+def beyond_grant(intent: ModelIntent, placement: Placement, shared: Shared, policy: Policy) -> str:
+    """What one more replica needs beyond what the administrator grants the namespace, by number; '' if nothing."""
     namespace = intent.key.namespace
     most_gpus, most_cost = policy.max_gpus_per_namespace, policy.max_cost_per_hour_per_namespace
-    if most_gpus is not None and shared.gpus.get(namespace, 0) + placement.gpus > most_gpus:
-        return False
+    if most_gpus is not None:
+        missing = shared.gpus.get(namespace, 0) + placement.gpus - most_gpus
+        if missing > 0:
+            return f"{missing} more GPUs than the {most_gpus} that namespace {namespace} may hold"
     price = placement.price_per_hour
     if most_cost is None or price == 0.0:
-        return True
-    return price is not None and shared.cost.get(namespace, 0.0) + price <= most_cost + 1e-9
+        return ""
+    if price is None:
+        return (
+            f"a known price of {placement.gpu_type} (spec.pricePerHour of a GPUType of that name), for namespace "
+            f"{namespace} may spend {most_cost:.2f} $/h"
+        )
+    dearer = shared.cost.get(namespace, 0.0) + price - most_cost
+    if dearer <= 1e-9:
+        return ""
+    return f"{dearer:.2f} $/h more than the {most_cost:.2f} $/h that namespace {namespace} may spend"
 
 
 def add_one(intent: ModelIntent, placement: Placement, shared: Shared) -> None:
@@ -258,12 +268,8 @@ def lacking_for_canary(
             f"spec.scaling.maxCostPerHour {most:.2f} $ does not pay a canary of {price:.2f} $/h beside {replicas} "
             f"replicas of {spent:.2f} $/h: raise it, or wait until fewer serve"
         )
-    if not grants_one(intent, canary, shared, policy):
-        return (
-            f"the canary needs {canary.gpus} more GPUs, and namespace {intent.key.namespace} holds as much as its "
-            "administrator grants: ask for more, or lower spec.scaling"
-        )
-    return ""
+    beyond = beyond_grant(intent, canary, shared, policy)
+    return f"the canary needs {beyond}: ask its administrator for more, or lower spec.scaling" if beyond else ""
 
 
 def take_canary(intent: ModelIntent, canary: Placement, pool: PoolView, shared: Shared) -> None:

@@ -132,7 +132,8 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         begun=change.seen is not None and change.seen.started,
         served=change.seen is None and not never_served(view.pool, memory),
     )
-    if change.held:
+    if change.held or (change.seen is not None and asked.placement is not None):
+        # Also where it may roll out: until it does, pods are what they were.
         view, placed = _what_runs(view, asked, fleet)
     intent = view.intent
     if placed.placement is not None and placed.known:
@@ -286,7 +287,7 @@ def _conclude(work: Work) -> ModelPlan:
         plan = PoolPlan(
             name=SERVE_POOL,
             replicas=runs,
-            placement=placement,
+            placement=_to_render(work, placement),
             victims=victims(pool, runs, in_flight(view)) if runs < pool.spec_replicas or surge else (),
         )
     findings = Findings(
@@ -320,6 +321,13 @@ def _conclude(work: Work) -> ModelPlan:
         change=change_plan,
         step=step(intent.key, memory.change, change, now),
     )
+
+
+def _to_render(work: Work, serves: Placement) -> Placement:
+    """The placement of pods that are to be: of what is asked for as soon as it may serve."""
+    change = work.change
+    lets_through = change.seen is not None and not change.held
+    return work.asked.placement if lets_through and work.asked.placement is not None else serves
 
 
 def _change(work: Work, serves: Placement | None, runs: int) -> tuple[Change, ChangePlan | None]:

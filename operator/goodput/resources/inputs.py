@@ -61,7 +61,8 @@ class Terms:
 
     `take_update`: it is this Model's turn to take what an administrator changed (`engine.update: Automatic`). Pools in
     `unserved` take it at once: no pod of theirs was ever ready, and there is nothing to protect.
-    `surge` False replaces pods one at a time where no GPU is free for a new one first.
+    `surge` False replaces pods one at a time where no GPU is free for a new one first. `room` False: nor can one be
+    spared, and engine pods keep their template whatever is asked for.
     `routers_ready` False: engines serve and no router does yet, so that a Service that sends users to engines stays.
     `keeps_router_replicas`: something else scales the routers, their number stays as it is.
     """
@@ -69,6 +70,7 @@ class Terms:
     take_update: bool = False
     unserved: tuple[str, ...] = ()
     surge: bool = True
+    room: bool = True
     routers_ready: bool = True
     keeps_router_replicas: bool = False
 
@@ -125,10 +127,14 @@ class RenderInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """`objects` in the order to apply them; `update_available` says what a roll-out would change (None: nothing)."""
+    """`objects` in the order to apply them; `update_available` says what a roll-out would change (None: nothing).
+
+    `withheld`: engine pods were asked to be others, and there was no room for that.
+    """
 
     objects: tuple[KubeObject, ...]
     update_available: str | None = None
+    withheld: bool = False
 
 
 # Objects that exist in the Model's namespace under names that we use, as the API server returned them.

@@ -51,12 +51,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A pod template with the annotations of its Deployment; `kept`: it is the one that runs already."""
+    """A pod template with the annotations of its Deployment; `kept`: it is the one that runs already.
+
+    `withheld`: it is kept though another one was asked for.
+    """
 
     template: KubeObject
     annotations: dict[str, str]
     kept: bool
     update_available: str | None
+    withheld: bool = False
 
 
 def annotations_of(deployment: Mapping[str, Any] | None) -> Mapping[str, str]:
@@ -121,29 +125,31 @@ def choose(
     user_image: bool = False,
     take_update: bool = False,
     hold: bool = False,
+    withhold: bool = False,
     shape_of: Callable[[Mapping[str, str]], str] = lambda _: "",
     differences: Callable[[Mapping[str, str], KubeObject], Iterable[str]] = lambda _pinned, _template: (),
 ) -> Choice:
     """The template that runs where nothing asks for another, else `render()` with its revision label.
 
-    With `hold` it is the one that runs whatever is asked for: that is judged elsewhere before.
+    With `hold` it is the one that runs whatever is asked for: that is judged elsewhere before. With `withhold` too, and
+    then it is told that another one was asked for.
     `shape_of` reads the shape from the annotations of the existing Deployment; `differences` says in words, from them
     and the template that runs, what an administrator's change would render differently.
     """
     inputs_hash = meta.short_hash(wanted.inputs)
     pinned = annotations_of(existing)
     same = pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape
-    if existing is not None and (same or hold):
-        template = stored_template(existing)
-        others = differences(pinned, template) if template is not None else ()
-        update = None if hold else _update(pinned, wanted, user_image, others)
-        if template is not None and not (take_update and update is not None):
+    template = stored_template(existing) if existing is not None else None
+    if template is not None:
+        update = _update(pinned, wanted, user_image, differences(pinned, template)) if same and not hold else None
+        asked = not hold and (not same or (take_update and update is not None))
+        if withhold or not asked:
             ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, ANNOTATION_DEFAULT_SECRETS, *wanted.pins}
             ours.add(wanted.image_annotation)
             kept = {key: pinned[key] for key in sorted(ours) if key in pinned}
             record = pinned.get(ANNOTATION_TEMPLATE)
             kept |= {ANNOTATION_TEMPLATE: record} if record else _record(template)
-            return Choice(template=template, annotations=kept, kept=True, update_available=update)
+            return Choice(template=template, annotations=kept, kept=True, update_available=update, withheld=asked)
     template = with_revision(render())
     annotations = {
         ANNOTATION_RENDER_REVISION: str(RENDER_REVISION),

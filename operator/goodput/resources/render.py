@@ -75,7 +75,7 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
         ]
 
     update = "; ".join(f"{pool} {text}" for pool, text in updates if text is not None)
-    return Rendered(objects=tuple(objects), update_available=update or None)
+    return Rendered(objects=tuple(objects), update_available=update or None, withheld=engine_choice.withheld)
 
 
 def stale(existing: Iterable[ObjectKey], model: str, desired: Iterable[KubeObject]) -> tuple[ObjectKey, ...]:

@@ -133,7 +133,7 @@ def template_inputs(render: RenderInput) -> dict[str, Any]:
 def choose_template(existing: Mapping[str, Any] | None, render: RenderInput, pool: str = SERVE_POOL) -> pinning.Choice:
     """Template of engine pods: that of `existing` until the user, the shape or an update asks for another.
 
-    Pods that serve keep it as long as a change of what they serve is held.
+    Pods that serve keep it as long as a change of what they serve is held, or there is no room to replace them.
     """
     hold = render.held and pool == SERVE_POOL
     image = render.engine.image or render.settings.engine_image
@@ -154,10 +154,11 @@ def choose_template(existing: Mapping[str, Any] | None, render: RenderInput, poo
         user_image=render.engine.image is not None,
         take_update=render.terms.takes_update(pool),
         hold=hold,
+        withhold=not render.terms.room and pool == SERVE_POOL,
         shape_of=_pinned_shape,
         differences=lambda pinned, template: _differences(pinned, template, render),
     )
-    if not hold:
+    if not hold and not choice.withheld:
         choice.annotations[ANNOTATION_SERVING] = serving_json(render.intent)
     elif (record := pinning.annotations_of(existing).get(ANNOTATION_SERVING)) is not None:
         choice.annotations[ANNOTATION_SERVING] = record
