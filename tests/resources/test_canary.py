@@ -124,7 +124,7 @@ def test_a_check_knows_where_both_are(make_render: Make, serves: dict[ObjectKey,
     (container,) = _by_key(render_model(render, serves))[JOB]["spec"]["template"]["spec"]["containers"]
     env = {item["name"]: item.get("value") for item in container["env"]}
     assert env == {
-        "GOODPUT_CANARY_URL": "http://llama-8b-canary-11111111-2222-3333-4444-555555555555.team-a.svc",
+        "GOODPUT_CANARY_URL": "http://llama-8b-canary-e72766aa09ca06fe8ed6560aa2e0d7b.team-a.svc",
         "GOODPUT_CANARY_MODEL": "new-name",
         "GOODPUT_INCUMBENT_URL": "http://llama-8b.team-a.svc",
         "GOODPUT_INCUMBENT_MODEL": LLAMA,

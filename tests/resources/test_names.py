@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
-from uuid import UUID
 
 import pytest
 from tests.placements import placement
@@ -24,13 +23,9 @@ CHECK = {"backoffLimit": 0, "activeDeadlineSeconds": 60, "template": {"spec": {"
 SUFFIXES = ("serve", "router", "canary", "check", f"check-{CHANGE}", "goodput", "goodput-serve", "canary-router")
 
 
-def _uid(number: int) -> str:
-    return str(UUID(int=number * 0x1234_5678_9ABC_DEF0_1234_5678))
-
-
-def _objects(make_render: Make, name: str, uid: str) -> list[KubeObject]:
+def _objects(make_render: Make, name: str) -> list[KubeObject]:
     change = ChangePlan(id=CHANGE, held=True, canary=placement(), check=CheckRun.RUN)
-    render = make_render(key=Key("team-a", name), uid=uid, change=change, check=CHECK, pod_monitor=True)
+    render = make_render(key=Key("team-a", name), change=change, check=CHECK, pod_monitor=True)
     return [*render_model(render, {}).objects, memory_config_map(render.intent, "{}")]
 
 
@@ -42,13 +37,11 @@ def _is_a_model(name: str) -> bool:
 def test_no_two_models_want_one_name(make_render: Make) -> None:
     """Of names that end in what we append, too: each is one that the API lets through."""
     found: dict[str, set[ObjectKey]] = {}
-    uids = {"llama": _uid(1)}
-    uids |= {f"llama-{suffix}": _uid(number) for number, suffix in enumerate(SUFFIXES, 2)}
     # As far as a Model may be called as the Service of a canary is.
-    uids[names.canary_service("llama", uids["llama"])[:MAX_MODEL_NAME].rstrip("-")] = _uid(99)
-    for name, uid in uids.items():
+    alike = names.canary_service("llama")[:MAX_MODEL_NAME]
+    for name in ("llama", alike, *(f"llama-{suffix}" for suffix in SUFFIXES)):
         assert _is_a_model(name)
-        objects = _objects(make_render, name, uid)
+        objects = _objects(make_render, name)
         found[name] = {object_key(item) for item in objects}
         assert len(found[name]) == len(objects)
     for one, other in combinations(found, 2):
@@ -58,11 +51,11 @@ def test_no_two_models_want_one_name(make_render: Make) -> None:
 @pytest.mark.parametrize("length", range(1, MAX_MODEL_NAME + 1))
 def test_the_service_of_a_canary_is_called_as_no_model_may_be(length: int) -> None:
     """It is a DNS label all the same, with another name for each Model."""
-    name = names.canary_service("m" * length, _uid(length))
-    assert MAX_MODEL_NAME < len(name) <= names.MAX_LABEL_LENGTH
+    name = names.canary_service("m" * length)
+    assert MAX_MODEL_NAME < len(name) <= 63
     assert name.replace("-", "a").isalnum()
     assert not name.endswith("-")
-    assert name != names.canary_service("m" * length, _uid(length + 1))
+    assert name != names.canary_service("n" * length)
 
 
 def test_routers_that_run_keep_the_account_that_they_have(

@@ -58,7 +58,7 @@ def _deployment(
 
 def _service(render: RenderInput) -> KubeObject:
     intent = render.intent
-    service = meta.new_object("v1", "Service", names.canary_service(intent.key.name, intent.uid), intent, CANARY_POOL)
+    service = meta.new_object("v1", "Service", names.canary_service(intent.key.name), intent, CANARY_POOL)
     service["spec"] = {
         "type": "ClusterIP",
         "selector": meta.selector(intent.key.name, CANARY_POOL),
@@ -130,7 +130,7 @@ def _env(render: RenderInput, existing: Existing) -> list[KubeObject]:
     key = intent.key
     runs = serving_of(existing.get(("Deployment", names.engine(key.name))) or {})
     values = {
-        "CANARY_URL": f"http://{names.canary_service(key.name, intent.uid)}.{key.namespace}.svc",
+        "CANARY_URL": f"http://{names.canary_service(key.name)}.{key.namespace}.svc",
         "CANARY_MODEL": intent.served_name,
         "INCUMBENT_URL": f"http://{names.service(key.name)}.{key.namespace}.svc",
         "INCUMBENT_MODEL": runs.served_name if runs is not None else intent.served_name,

@@ -7,6 +7,9 @@ another Service.
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+from goodput.api.model import MAX_MODEL_NAME
 from goodput.domain.identity import CANARY_POOL, CHECK_POOL, ROUTER_POOL, SERVE_POOL
 
 GROUP_VERSION = "goodput.dev/v1alpha1"
@@ -20,7 +23,8 @@ SERVICE_PORT = 80
 HTTP = "http"
 METRICS = "metrics"
 
-MAX_LABEL_LENGTH = 63
+# Longer than any name of a Model, and the longest of these still has a digit of the hash.
+CANARY_SERVICE_LENGTH = MAX_MODEL_NAME + len(f"-{CANARY_POOL}-") + 1
 
 
 def engine(model: str) -> str:
@@ -43,9 +47,9 @@ def canary(model: str) -> str:
     return f"{model}-{CANARY_POOL}"
 
 
-def canary_service(model: str, uid: str) -> str:
-    """Service of that canary: with the uid of the Model it is longer than any name that a Model may have."""
-    return f"{model}-{CANARY_POOL}-{uid}"[:MAX_LABEL_LENGTH].rstrip("-")
+def canary_service(model: str) -> str:
+    """Service of that canary: with a hash it is as long as no name of a Model may be."""
+    return f"{model}-{CANARY_POOL}-{sha256(model.encode()).hexdigest()}"[:CANARY_SERVICE_LENGTH]
 
 
 def check(model: str, change: str) -> str:
