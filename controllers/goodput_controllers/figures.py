@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import floor, log10, sqrt
 
 from goodput.domain.plan import Figures
+from goodput.domain.usage import Usage
 
 WINDOW_SECONDS = 600.0
 # Below this much observation a rate says too little to be shown.
@@ -39,7 +40,7 @@ class Figure:
 class FigureWindow:
     """Requests counted over the last ten minutes."""
 
-    _samples: deque[tuple[float, float, float, float]] = field(default_factory=deque)
+    _samples: deque[tuple[float, float, float, float, Usage]] = field(default_factory=deque)
     _since: float | None = None
 
     def add(self, figures: Figures, now: float) -> None:
@@ -47,7 +48,8 @@ class FigureWindow:
         if self._since is None:
             self._since = now
             return
-        self._samples.append((now, figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta))
+        counted = (figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta)
+        self._samples.append((now, *counted, figures.usage))
         while self._samples and self._samples[0][0] <= now - WINDOW_SECONDS:
             self._since = self._samples.popleft()[0]
 
@@ -55,17 +57,30 @@ class FigureWindow:
         if self._since is None or now - self._since < LEAST_SECONDS:
             return None
         seconds = now - self._since
-        total = sum(sample[column] for sample in self._samples)
+        total = sum(sample[1:4][column] for sample in self._samples)
         return Figure(total / seconds, sqrt(max(total, 1.0)) / seconds)
 
     def demand(self, now: float) -> Figure | None:
         """Requests per second offered."""
-        return self._rate(1, now)
+        return self._rate(0, now)
 
     def goodput(self, now: float) -> tuple[Figure, Figure] | None:
         """Requests per second that met the SLO, at least and at most."""
-        lower, upper = self._rate(2, now), self._rate(3, now)
+        lower, upper = self._rate(1, now), self._rate(2, now)
         return (lower, upper) if lower is not None and upper is not None else None
+
+    def use(self, now: float) -> dict[str, Figure]:
+        """Utilisations by name, of wall time and of busy time; those of which nothing is known are absent."""
+        if self._since is None or now - self._since < LEAST_SECONDS:
+            return {}
+        total = Usage()
+        for *_, used in self._samples:
+            total = total.plus(used)
+        # Work comes with requests, of which each differs about as much as it is.
+        requests = sum(sample[1] for sample in self._samples)
+        noise = sqrt(2.0 / max(1.0, requests))
+        shares = {"mfu": total.mfu, "mbu": total.mbu, "busy mfu": total.busy_mfu, "busy mbu": total.busy_mbu}
+        return {name: Figure(share, noise * share) for name, share in shares.items() if share is not None}
 
 
 def attainment_figure(share: float, requests: int) -> Figure:

@@ -284,6 +284,7 @@ def _figures(plan: ModelPlan, window: FigureWindow, now: float) -> dict[str, Fig
     goodput = window.goodput(now)
     if goodput is not None:
         found["goodput lower"], found["goodput upper"] = goodput
+    found |= window.use(now)
     figures = plan.figures
     if figures.attainment_lower is not None and figures.attainment_upper is not None:
         found["attainment lower"] = attainment_figure(figures.attainment_lower, figures.attainment_requests)

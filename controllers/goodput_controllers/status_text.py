@@ -13,6 +13,7 @@ from goodput.api.modelstatus import (
     DecisionStatus,
     DemandStatus,
     GoodputStatus,
+    GpuUseStatus,
     ModelStatus,
     PinnedStatus,
     PoolStatus,
@@ -128,6 +129,14 @@ def status_of(
             input_tokens=two_digits(figures["input tokens"].value) if "input tokens" in figures else None,
             output_tokens=two_digits(figures["output tokens"].value) if "output tokens" in figures else None,
         )
+    if "mfu" in figures:
+        values["gpu_use"] = GpuUseStatus(
+            mfu=_share(figures, "mfu"),
+            mbu=_share(figures, "mbu"),
+            busy_mfu=_share(figures, "busy mfu"),
+            busy_mbu=_share(figures, "busy mbu"),
+            bottleneck=plan.figures.bottleneck or None,
+        )
     if "goodput lower" in figures:
         lower, upper = figures["goodput lower"].value, figures["goodput upper"].value
         values["goodput"] = GoodputStatus(
@@ -138,6 +147,10 @@ def status_of(
         values["attainment"] = low if low == high else f"{low.rstrip('%')}-{high}"
         values["attainment_bounds"] = BoundedFigure(lower=low, upper=high)
     return ModelStatus(**values)
+
+
+def _share(figures: Mapping[str, Figure], name: str) -> str | None:
+    return f"{two_digits(100.0 * figures[name].value)}%" if name in figures else None
 
 
 def _pool_status(pool: Pool) -> PoolStatus:

@@ -33,6 +33,7 @@ def test_tells_the_whole_story() -> None:
                 demand={"requestsPerSecond": "9.1", "inputTokens": "1200", "outputTokens": "210"},
                 goodput={"requestsPerSecond": "8.6", "lower": "8.3", "upper": "8.9"},
                 attainment="91-98%",
+                gpuUse={"mfu": "12%", "mbu": "40%", "busyMFU": "25%", "busyMBU": "80%", "bottleneck": "bandwidth"},
                 costPerHour="~5.58",
                 lastDecision={
                     "id": "1-serve-2-3",
@@ -51,6 +52,9 @@ def test_tells_the_whole_story() -> None:
     assert "under SLO chat on 3 replicas (2 ready), each on 2 x l40s" in text
     assert "users offer 9.1 requests/s of 1200 tokens in and 210 out" in text
     assert "8.6 a second meet the SLO (between 8.3 and 8.9)" in text
+    assert "Its GPUs reach 12% of their arithmetic (MFU) and 40% of their bandwidth (MBU), in the time of" in text
+    assert "engine steps alone 25% and 80%." in text
+    assert "What keeps a replica from carrying more is bandwidth." in text
     assert "costs 5.58 an hour by assumed list prices" in text
     assert "The rule asked for 5 replicas; MaxReplicas stopped it." in text
     assert "    demand  9.1 requests/s" in story

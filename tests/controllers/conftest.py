@@ -19,6 +19,7 @@ from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import ModelView, PodState, Snapshot
 from goodput.domain.plan import ChangePlan, Figures, ModelPlan, Plan, PoolPlan
+from goodput.domain.usage import Usage
 from goodput.runtime.metrics import Metrics
 from goodput.runtime.settings import Settings
 from goodput_controllers.process import Operator
@@ -46,6 +47,8 @@ class Law:
         self.advises = False
         self.changes: dict[str, ChangePlan] = {}
         self.attainment: float | None = None
+        self.usage = Usage()
+        self.bottleneck = ""
         self.snapshots: list[Snapshot] = []
 
     def __call__(self, snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy, now: float) -> Plan:
@@ -117,6 +120,8 @@ class Law:
             attainment_upper=self.attainment,
             attainment_requests=1000,
             cost_per_hour=1.5 * runs,
+            usage=self.usage,
+            bottleneck=self.bottleneck,
         )
         return ModelPlan(
             key=intent.key,

@@ -11,6 +11,7 @@ from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.percent import percent
 from goodput.domain.plan import Figures
+from goodput.domain.usage import Usage
 from goodput_controllers.figures import Figure, FigureWindow, attainment_figure, two_digits
 from goodput_controllers.status import noteworthy
 
@@ -121,6 +122,28 @@ def test_ten_minutes_of_counts() -> None:
     assert later.value == 0.0
 
 
+def test_ten_minutes_of_utilisation() -> None:
+    """Sums over sums, of all time and of busy time, with the noise of the requests that it came from."""
+    window = FigureWindow()
+    window.add(Figures(), 0.0)
+    half = Usage(wall_seconds=60.0, busy_seconds=30.0, compute_seconds=6.0, memory_seconds=24.0)
+    window.add(Figures(offered_delta=100.0, usage=half), 30.0)
+    assert window.use(30.0) == {}
+    window.add(Figures(offered_delta=100.0, usage=Usage(wall_seconds=60.0)), 60.0)
+    found = window.use(60.0)
+    assert {name: figure.value for name, figure in found.items()} == {
+        "mfu": pytest.approx(0.05),
+        "mbu": pytest.approx(0.2),
+        "busy mfu": pytest.approx(0.2),
+        "busy mbu": pytest.approx(0.8),
+    }
+    assert found["mbu"].error == pytest.approx(0.02)
+    idle = FigureWindow()
+    idle.add(Figures(), 0.0)
+    idle.add(Figures(), 90.0)
+    assert idle.use(90.0) == {}
+
+
 def test_attainment_of_no_misses_still_has_an_error() -> None:
     """A hundred good requests do not prove that none is bad."""
     assert attainment_figure(1.0, 100).error == pytest.approx(0.01)
@@ -144,6 +167,17 @@ async def test_a_figure_that_moves_waits_five_minutes(bench: Any) -> None:
     await bench.tick(17)
     assert [write[1] for write in bench.api.writes].count("Model/status") == 1
     assert bench.status()["attainment"] == "60%"
+
+
+async def test_what_engines_make_of_their_gpus_is_in_status(bench: Any) -> None:
+    """Of wall time and of busy time, with what binds; absent while nothing was counted."""
+    await written(bench)
+    assert "gpuUse" not in bench.status()
+    bench.law.usage = Usage(wall_seconds=20.0, busy_seconds=10.0, compute_seconds=2.5, memory_seconds=8.0)
+    bench.law.bottleneck = "bandwidth"
+    await bench.tick(60)
+    want = {"mfu": "12%", "mbu": "40%", "busyMFU": "25%", "busyMBU": "80%", "bottleneck": "bandwidth"}
+    assert bench.status()["gpuUse"] == want
 
 
 async def test_transition_times_move_with_the_status_only(bench: Any) -> None:

@@ -12,6 +12,7 @@ from tests.decide.builders import (
     counters,
     engine_mark,
     gpu,
+    intent,
     marks,
     one,
     pod,
@@ -282,3 +283,37 @@ def test_a_cost_limit_without_a_price_is_told_not_passed_over():
     placed = next(each for each in plan.conditions if each.type is ConditionType.PLACED)
     assert placed.reason is ConditionReason.PRICE_UNKNOWN
     assert "spec.scaling.maxCostPerHour limits nothing" in placed.message
+
+
+def test_what_engines_make_of_their_gpus_is_counted_from_their_tokens():
+    """Two pods for 15 s: 1,266 tokens a second, 20 sequences each, steps of 30 ms; the first look compares nothing."""
+    memory: LoopMemory = replace(steady(6.0, 2, now=START - 15.0), born_at=START - 36_000.0)
+    first = one(serving(START, ("pod-0", "pod-1")), memory, START)
+    assert (first.figures.usage.mfu, first.figures.usage.mbu) == (None, None)
+    second = one(serving(START + 15.0, ("pod-0", "pod-1")), first.memory, START + 15.0)
+    used = second.figures.usage
+    assert used.wall_seconds == pytest.approx(30.0)
+    assert used.busy_seconds == pytest.approx(15.0 * 1266.0 * 0.03 / 20.0, rel=0.1)
+    arch, l40s = intent().architecture, gpu("l40s")
+    assert arch is not None
+    tokens = 6.0 * (PROMPT + OUTPUT)
+    weights = 2.0 * (arch.parameters - arch.embedding_parameters)
+    assert used.mfu == pytest.approx(tokens * weights / dict(l40s.flops)["bf16"] / 2.0, rel=0.1)
+    assert used.busy_mfu is not None
+    assert used.mfu < used.busy_mfu < 1.0
+    assert second.figures.bottleneck == "bandwidth"
+
+
+def test_without_counted_tokens_utilisation_is_unknown():
+    """No counter of inter-token times, or none of prompts: not 0 %."""
+    memory: LoopMemory = replace(steady(6.0, 2, now=START - 15.0), born_at=START - 36_000.0)
+    for lacking in ("itl_sum_seconds", "itl_count", "prompt_tokens", "generation_tokens"):
+        seen = memory
+        for now in (START, START + 15.0):
+            model = serving(now, ("pod-0", "pod-1"))
+            assert model.telemetry is not None
+            assert model.telemetry.pool is not None
+            engines = replace(model.telemetry.pool, **{lacking: None})
+            plan = one(replace(model, telemetry=replace(model.telemetry, pool=engines)), seen, now)
+            seen = plan.memory
+        assert plan.figures.usage.mfu is None, lacking

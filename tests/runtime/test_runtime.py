@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from goodput.domain.identity import Key
 from goodput.domain.plan import Figures
+from goodput.domain.usage import Usage
 from goodput.runtime import logs, server
 from goodput.runtime.logs import JsonFormatter, TextFormatter
 from goodput.runtime.metrics import Metrics
@@ -126,6 +127,16 @@ def test_figures_come_and_go() -> None:
     assert 'goodput_requests_offered_total{model="m",namespace="a"} 15.0' in series(metrics)
     metrics.forget_others(set())
     assert 'model="m"' not in series(metrics)
+
+
+def test_rates_of_replica_seconds_over_each_other_are_utilisations() -> None:
+    """Of two ticks: MFU is what arithmetic takes over all time, MBU of busy time what bytes take over that of steps."""
+    metrics = Metrics("1")
+    used = Usage(wall_seconds=30.0, busy_seconds=15.0, compute_seconds=3.0, memory_seconds=9.0)
+    for _ in range(2):
+        metrics.show(Key("a", "m"), Figures(usage=used))
+    for name, seconds in (("", 60.0), ("busy_", 30.0), ("compute_", 6.0), ("memory_", 18.0)):
+        assert f'goodput_replica_{name}seconds_total{{model="m",namespace="a"}} {seconds}' in series(metrics)
 
 
 async def test_endpoints() -> None:

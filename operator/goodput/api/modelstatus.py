@@ -67,6 +67,22 @@ class GoodputStatus(ApiModel):
     """At most this."""
 
 
+class GpuUseStatus(ApiModel):
+    """What engines make of their GPUs: means of the last 10 minutes over the replicas that serve. Arithmetic and bytes
+    are those that the model needs by its structure, peaks are dense ones."""
+
+    mfu: _Short | None = None
+    """Arithmetic over its peak, of all time: what is paid for."""
+    mbu: _Short | None = None
+    """Bytes moved over memory bandwidth, of all time."""
+    busy_mfu: _Short | None = Field(default=None, alias="busyMFU")
+    """Arithmetic over its peak, of the time of engine steps alone: how close to its limit."""
+    busy_mbu: _Short | None = Field(default=None, alias="busyMBU")
+    """Bytes moved over memory bandwidth, of the time of engine steps alone."""
+    bottleneck: _Short | None = None
+    """What keeps a replica from carrying more: compute, bandwidth, launches, communication, KV capacity or queue."""
+
+
 class DecisionInput(ApiModel):
     """A number that went into a decision."""
 
@@ -153,6 +169,8 @@ class ModelStatus(ApiModel):
     """Share of requests that met the SLO over the last 10 minutes: `97%`, or its bounds where they differ."""
     attainment_bounds: BoundedFigure | None = None
     """Bounds of the attainment, as percentages."""
+    gpu_use: GpuUseStatus | None = None
+    """What engines make of their GPUs."""
     cost_per_hour: _Short | None = None
     """Cost of all replicas per hour, in the currency of the GPU prices; `~` marks a built-in price."""
     service_url: _Text | None = Field(default=None, alias="serviceURL")

@@ -47,6 +47,7 @@ def explained(model: Object) -> dict[str, Any]:
         "demand": status.get("demand"),
         "goodput": status.get("goodput"),
         "attainment": status.get("attainment"),
+        "gpuUse": status.get("gpuUse"),
         "costPerHour": status.get("costPerHour"),
         "lastDecision": status.get("lastDecision"),
         "conditions": status.get("conditions") or [],
@@ -96,10 +97,22 @@ def _state(name: str, model: Object, status: dict[str, Any]) -> Iterator[str]:
         facts.append(f"attainment is {status['attainment']}")
     if facts:
         yield f"Over the last 10 minutes {', '.join(facts)}."
+    yield from _use(status.get("gpuUse") or {})
     cost = status.get("costPerHour")
     if cost:
         assumed = " by assumed list prices" if cost.startswith("~") else ""
         yield f"It costs {cost.lstrip('~')} an hour{assumed}."
+
+
+def _use(use: dict[str, Any]) -> Iterator[str]:
+    if use.get("mfu") is None:
+        return
+    busy = ""
+    if use.get("busyMFU") is not None:
+        busy = f", in the time of engine steps alone {use['busyMFU']} and {use['busyMBU']}"
+    yield f"Its GPUs reach {use['mfu']} of their arithmetic (MFU) and {use['mbu']} of their bandwidth (MBU){busy}."
+    if use.get("bottleneck"):
+        yield f"What keeps a replica from carrying more is {use['bottleneck']}."
 
 
 def _decision(decision: dict[str, Any] | None) -> Iterator[str]:

@@ -12,6 +12,9 @@ from goodput.domain.decision import Action, Decision, Quantity
 from goodput.domain.intent import RoutingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Figures
+from goodput.domain.usage import Usage
+from goodput.perfmodel.binding import bottleneck
+from goodput.perfmodel.usage import Counts, usage
 
 
 def inputs(work: Work) -> tuple[Quantity, ...]:
@@ -83,7 +86,34 @@ def figures(work: Work, runs: int, total: int) -> Figures:
         offered_delta=sample.offered if sample is not None else 0.0,
         good_lower_delta=sample.good_lower if sample is not None else 0.0,
         good_upper_delta=sample.good_upper if sample is not None else 0.0,
+        usage=_usage(work),
+        bottleneck=_bottleneck(work),
     )
+
+
+def _usage(work: Work) -> Usage:
+    """What the engines made of their GPUs since the last look; nothing where that cannot be told."""
+    arch, gpu, shape = work.view.intent.architecture, work.placed.gpu, work.shape
+    reading, sample = work.reading, work.reading.sample
+    if arch is None or gpu is None or shape is None or sample is None or not reading.engine_seconds_all:
+        return Usage()
+    counts = Counts(
+        replica_seconds=reading.engine_seconds_all,
+        prompt_tokens=max(0.0, sample.prompt_tokens - sample.cached_tokens),
+        prompts=sample.first_tokens,
+        generated_tokens=sample.generation_tokens,
+        itl_seconds=reading.itl_seconds or 0.0,
+        itl_count=reading.itl_count,
+        batch=reading.batch,
+    )
+    return usage(arch, gpu, shape, work.lengths, counts)
+
+
+def _bottleneck(work: Work) -> str:
+    arch, gpu = work.view.intent.architecture, work.placed.gpu
+    if arch is None or gpu is None or work.shape is None or work.able is None or not work.able.feasible:
+        return ""
+    return bottleneck(arch, gpu, work.shape, work.lengths, work.able).value
 
 
 def remember(

@@ -37,6 +37,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
     accepted, coverage = acceptance(memory, seen, policy)
     shape = shape_of(view.intent, runs, runs.speculative_tokens, accepted=accepted, coverage=coverage)
+    work.shape = shape
     correction, prefill = memory.correction, memory.prefill_correction
     if not reading.blind:
         if reading.demand_at:

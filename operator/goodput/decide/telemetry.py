@@ -75,6 +75,7 @@ class Reading:
     accepted_tokens: float = 0.0
     first_rps: float = 0.0  # first tokens per second of all pods together
     engine_seconds: float = 0.0  # mean time between the scrapes of engines that were compared; 0: no new one
+    engine_seconds_all: float = 0.0  # the same added up over engines; 0 too where their tokens cannot be compared
 
 
 def objective_mark(objective: Objective | None) -> tuple[float | None, ...]:
@@ -314,6 +315,8 @@ def _tokens(
         return 0.0, 0.0, 0.0
     if any(fell(new, old) for new, old in zip(now, before, strict=True)):
         return 0.0, 0.0, 0.0
+    if not any(value is None for value in (now[PROMPT], now[GENERATION], now[ITL_SUM], now[ITL_COUNT])):
+        reading.engine_seconds_all = counted.sums.seconds
     count = delta(now[ITL_COUNT], before[ITL_COUNT])
     if count > 0.0:
         reading.itl_count = count

@@ -17,7 +17,7 @@ from goodput.domain.memory import LoopMemory
 from goodput.domain.observed import GpuSupply, ModelView, Tally
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
-from goodput.perfmodel import Capacity, Lengths
+from goodput.perfmodel import Capacity, Lengths, Shape
 
 
 class Fleet(Value, frozen=True, kw_only=True):
@@ -53,6 +53,7 @@ class Work:
     asked: Placed  # of what is asked for, whether or not it may serve yet
     demand: Demand | None = None
     outlook: Forecast | None = None
+    shape: Shape | None = None  # of the replicas that run, with their drafts as counted
     able: Capacity | None = None  # of one replica, at the learned speed
     capacity_rps: float = 0.0  # believed, trim included
     plain_rps: float = 0.0  # believed, without the trim

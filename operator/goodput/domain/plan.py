@@ -8,6 +8,7 @@ from goodput.domain.conditions import Condition
 from goodput.domain.decision import Decision, Rejected
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
+from goodput.domain.usage import Usage
 from goodput.domain.values import Value
 
 
@@ -90,6 +91,29 @@ class Figures(Value, frozen=True, kw_only=True):
     offered_delta: float = 0.0
     good_lower_delta: float = 0.0
     good_upper_delta: float = 0.0
+    # What engines made of their GPUs since the last tick, and what keeps a replica from carrying more ('': unknown).
+    usage: Usage = Usage()
+    bottleneck: str = ""
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds of replicas that were watched since the last tick."""
+        return self.usage.wall_seconds
+
+    @property
+    def busy_seconds(self) -> float:
+        """Of these, those of steps."""
+        return self.usage.busy_seconds
+
+    @property
+    def compute_seconds(self) -> float:
+        """Seconds of a replica that the model's FLOP take at peak."""
+        return self.usage.compute_seconds
+
+    @property
+    def memory_seconds(self) -> float:
+        """Seconds of a replica that the bytes it moves take at full bandwidth."""
+        return self.usage.memory_seconds
 
 
 class ModelPlan(Value, frozen=True, kw_only=True):

@@ -218,4 +218,10 @@ def bottleneck(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths,
     if found.wall is Wall.SEQUENCES:
         return Bottleneck.QUEUE
     at = found.at_capacity
-    return load_taken(arch, gpu, shape, lengths, rps=at.rps, batch=at.batch).most
+    return _most_at(arch, gpu, shape, lengths.rounded(), (float(f"{at.rps:.2g}"), float(f"{at.batch:.2g}")))
+
+
+@lru_cache(maxsize=for_each_model(1))
+def _most_at(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths, load: tuple[float, float]) -> Bottleneck:
+    rps, batch = load
+    return load_taken(arch, gpu, shape, lengths, rps=rps, batch=batch).most

@@ -44,6 +44,12 @@ _COUNTERS = (
     ("requests_offered_total", "Requests offered by users.", "offered_delta"),
     ("requests_good_lower_total", "Requests that met the SLO, at least.", "good_lower_delta"),
     ("requests_good_upper_total", "Requests that met the SLO, at most.", "good_upper_delta"),
+    # Rates of two of these over each other are utilisations: compute over replica seconds is MFU, over busy seconds
+    # that of busy time; memory gives MBU.
+    ("replica_seconds_total", "Time of replicas that was watched.", "wall_seconds"),
+    ("replica_busy_seconds_total", "Of that, time of steps.", "busy_seconds"),
+    ("replica_compute_seconds_total", "What the model's FLOP would take at dense peak.", "compute_seconds"),
+    ("replica_memory_seconds_total", "What the bytes moved would take at full bandwidth.", "memory_seconds"),
 )
 
 
