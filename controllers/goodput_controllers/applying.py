@@ -22,6 +22,7 @@ from goodput.adapters.kinds import (
     OWNED,
     POD_MONITORS,
     PODS,
+    ROLE_BINDINGS,
     SERVICES,
     Resource,
     resource_of,
@@ -148,6 +149,7 @@ class Applier:
             (DEPLOYMENTS, names.engine(intent.key.name)),
             (DEPLOYMENTS, names.router(intent.key.name)),
             (SERVICES, names.service(intent.key.name)),
+            (ROLE_BINDINGS, names.router(intent.key.name)),
             *(_of_change(intent, plan.change) if plan.change is not None else ()),
         )
         existing = {

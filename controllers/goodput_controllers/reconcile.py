@@ -307,6 +307,7 @@ class Reconciler:
             room=self.rollouts.room(key),
             routers_ready=_routers_ready(view),
             keeps_router_replicas=view.router.foreign_scaler is not None,
+            routers_roll=view.router.rolling_out,
         )
 
     def _render_settings(self) -> RenderSettings:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
-from goodput.adapters.kinds import DEPLOYMENTS
+from goodput.adapters.kinds import DEPLOYMENTS, ROLE_BINDINGS, SERVICE_ACCOUNTS
 from goodput.domain.identity import Key
 from goodput.resources.pinning import RENDER_REVISION
 
@@ -104,3 +105,42 @@ async def test_one_that_cannot_take_its_update_does_not_keep_the_turn(bench: Any
     started = bench.operator.reconciler.start(snapshot, plan, {}, bench.now)
     assert [name for name in names if bench.operator.reconciler.rollouts.take_update(Key("a", name))] == ["third"]
     await asyncio.gather(*started)
+
+
+async def test_routers_that_wait_for_their_successors_find_engines_meanwhile(bench: Any) -> None:
+    """An earlier operator gave routers another account: it goes with the last of them, not with the first."""
+    bench.apply(bench.model(engine={"update": "Automatic"}))
+    await bench.tick()
+    routers, binding = Key("a", "llama-router"), Key("a", "llama-router")
+    deployment = bench.api.objects[DEPLOYMENTS.plural][routers]
+    annotations = deployment["metadata"]["annotations"]
+    text = annotations["goodput.dev/template"].replace(
+        '"serviceAccountName":"llama-router"', '"serviceAccountName":"x"'
+    )
+    annotations = {**annotations, "goodput.dev/template": text, "goodput.dev/render-revision": "1"}
+    template = orjson.loads(text)
+    bench.api.put(
+        DEPLOYMENTS,
+        {
+            **deployment,
+            "metadata": {**deployment["metadata"], "annotations": annotations},
+            "spec": {**deployment["spec"], "template": template},
+        },
+    )
+    bound = bench.api.objects[ROLE_BINDINGS.plural][binding]
+    bench.api.put(ROLE_BINDINGS, {**bound, "subjects": [{**bound["subjects"][0], "name": "x"}]})
+    bench.play_kubelet()
+    await bench.tick(4)
+
+    def accounts() -> list[str]:
+        subjects = bench.api.objects[ROLE_BINDINGS.plural][binding]["subjects"]
+        names = sorted(subject["name"] for subject in subjects)
+        assert all(Key("a", name) in bench.api.objects[SERVICE_ACCOUNTS.plural] for name in names)
+        return names
+
+    assert bench.api.objects[DEPLOYMENTS.plural][routers]["spec"]["template"] != template
+    assert accounts() == ["llama-router", "x"]
+    bench.play_kubelet()
+    await bench.tick(3)
+    assert accounts() == ["llama-router"]
+    assert Key("a", "x") not in bench.api.objects[SERVICE_ACCOUNTS.plural]

@@ -61,7 +61,7 @@ def test_the_service_of_a_canary_is_called_as_no_model_may_be(length: int) -> No
 def test_routers_that_run_keep_the_account_that_they_have(
     make_render: Make, stored: Callable[[Rendered], dict[ObjectKey, KubeObject]]
 ) -> None:
-    """An earlier operator gave them another: it stays, with its rights, until they are rendered anew."""
+    """An earlier operator gave them another: it stays, with its rights, until the last of them is replaced."""
     earlier = stored(render_model(make_render(), {}))
     deployment = earlier["Deployment", "llama-8b-router"]
     annotations = deployment["metadata"]["annotations"]
@@ -69,12 +69,19 @@ def test_routers_that_run_keep_the_account_that_they_have(
     assert own in annotations["goodput.dev/template"]
     annotations["goodput.dev/template"] = annotations["goodput.dev/template"].replace(own, '"serviceAccountName":"x"')
 
-    def accounts(**changes: Any) -> set[str]:
-        found = {object_key(item): item for item in render_model(make_render(**changes), earlier).objects}
-        (subject,) = found["RoleBinding", "llama-8b-router"]["subjects"]
-        pods = found["Deployment", "llama-8b-router"]["spec"]["template"]["spec"]
-        assert ("ServiceAccount", subject["name"]) in found
-        return {subject["name"], pods["serviceAccountName"]}
+    earlier["RoleBinding", "llama-8b-router"]["subjects"][0]["name"] = "x"
 
-    assert accounts() == {"x"}
-    assert accounts(image_pull_secrets=("pull",)) == {"llama-8b-router"}
+    def accounts(existing: dict[ObjectKey, KubeObject], **changes: Any) -> tuple[str, set[str]]:
+        """That of the pods, and those that may find engines."""
+        found = {object_key(item): item for item in render_model(make_render(**changes), existing).objects}
+        bound = {subject["name"] for subject in found["RoleBinding", "llama-8b-router"]["subjects"]}
+        assert all(("ServiceAccount", name) in found for name in bound)
+        return found["Deployment", "llama-8b-router"]["spec"]["template"]["spec"]["serviceAccountName"], bound
+
+    assert accounts(earlier) == ("x", {"x"})
+    anew = {"image_pull_secrets": ("pull",)}
+    assert accounts(earlier, **anew) == ("llama-8b-router", {"x", "llama-8b-router"})
+    # Routers that wait for their successors, however long those take, find engines that start meanwhile.
+    rolling = stored(render_model(make_render(**anew), earlier))
+    assert accounts(rolling, **anew, routers_roll=True) == ("llama-8b-router", {"x", "llama-8b-router"})
+    assert accounts(rolling, **anew) == ("llama-8b-router", {"llama-8b-router"})

@@ -65,6 +65,7 @@ class Terms:
     spared, and engine pods keep their template whatever is asked for.
     `routers_ready` False: engines serve and no router does yet, so that a Service that sends users to engines stays.
     `keeps_router_replicas`: something else scales the routers, their number stays as it is.
+    `routers_roll`: routers of an older template may still be there, and keep what they need.
     """
 
     take_update: bool = False
@@ -73,6 +74,7 @@ class Terms:
     room: bool = True
     routers_ready: bool = True
     keeps_router_replicas: bool = False
+    routers_roll: bool = False
 
     def takes_update(self, pool: str) -> bool:
         """Whether pods of `pool` take an update that waits for them."""

@@ -12,6 +12,7 @@ from goodput.resources.canary import canary_objects
 from goodput.resources.engine.deployment import choose_template, engine_deployment
 from goodput.resources.inputs import Existing, KubeObject, ObjectKey, Rendered, RenderInput
 from goodput.resources.kinds.access import (
+    bound_accounts,
     engine_service_account,
     router_role,
     router_role_binding,
@@ -32,9 +33,9 @@ def object_key(item: Mapping[str, Any]) -> ObjectKey:
 def render_model(render: RenderInput, existing: Existing) -> Rendered:
     """Objects of `render`; pod templates that `existing` Deployments run are kept unless the user changed something.
 
-    `existing` needs only the Deployments, the Service and the Job of a change by kind and name, such as ("Deployment",
-    "<model>-serve"); others are ignored. What a pod needs comes before the Deployment that creates it. Engines open
-    before the Service sends users there, and close one pass after it sends them to routers.
+    `existing` needs only the Deployments, the Service, the RoleBinding and the Job of a change by kind and name, as in
+    ("Deployment", "<model>-serve"); others are ignored. What a pod needs comes before the Deployment that creates it.
+    Engines open before the Service sends users there, and close one pass after it sends them to routers.
     """
     intent, settings = render.intent, render.settings
     model = intent.key.name
@@ -49,11 +50,14 @@ def render_model(render: RenderInput, existing: Existing) -> Rendered:
         router_choice = choose_router_template(routers, render)
         updates.append(("router", router_choice.update_available))
         # Pods that run as rendered by an earlier operator may have another one.
-        account = router_choice.template["spec"].get("serviceAccountName") or names.router(model)
+        accounts = [router_choice.template["spec"].get("serviceAccountName") or names.router(model)]
+        if render.terms.routers_roll or not router_choice.kept:
+            # Routers that are to be replaced find engines until they are, however long it takes.
+            accounts += bound_accounts(existing.get(("RoleBinding", names.router(model))), but=accounts[0])
         objects += [
-            router_service_account(intent, account),
+            *(router_service_account(intent, account) for account in accounts),
             router_role(intent),
-            router_role_binding(intent, account),
+            router_role_binding(intent, accounts),
         ]
     objects.append(
         engine_network_policy(intent, settings.metrics_from, users_reach_engines=pool_of(users) == SERVE_POOL)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
 from goodput.domain.intent import ModelIntent
 from goodput.resources import meta, names
@@ -29,10 +32,18 @@ def router_role(intent: ModelIntent) -> KubeObject:
     return role
 
 
-def router_role_binding(intent: ModelIntent, account: str) -> KubeObject:
+def bound_accounts(binding: Mapping[str, Any] | None, *, but: str) -> list[str]:
+    """Accounts that a RoleBinding of routers names, without the one that is wanted anyway."""
+    subjects = (binding or {}).get("subjects") or ()
+    return [name for subject in subjects if (name := str(subject.get("name"))) != but]
+
+
+def router_role_binding(intent: ModelIntent, accounts: Iterable[str]) -> KubeObject:
     """Owned by the Model, not by the chart: a fleet serves on after the operator was uninstalled."""
     name = names.router(intent.key.name)
     binding = meta.new_object(f"{RBAC_API_GROUP}/v1", "RoleBinding", name, intent, ROUTER_POOL)
     binding["roleRef"] = {"apiGroup": RBAC_API_GROUP, "kind": "Role", "name": name}
-    binding["subjects"] = [{"kind": "ServiceAccount", "name": account, "namespace": intent.key.namespace}]
+    binding["subjects"] = [
+        {"kind": "ServiceAccount", "name": account, "namespace": intent.key.namespace} for account in accounts
+    ]
     return binding
