@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -399,8 +398,3 @@ def _reads_config_map(entry: Entry[Model]) -> bool:
     model = entry.value
     architecture = model.spec.architecture if model is not None else None
     return architecture is not None and architecture.config_map_ref is not None
-
-
-def unix_now() -> float:
-    """Seconds since the epoch: the clock of decisions."""
-    return time.time()

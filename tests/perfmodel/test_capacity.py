@@ -1,5 +1,7 @@
 """Step time and capacity: against published points, theory and limits."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,3 +246,24 @@ def test_a_replica_settles_at_the_least_of_loads_of_one_rate(share):
     assert found is not None
     assert found.arrivals <= 1.001 * first.arrivals
     assert load_at(one, 1.1 * highest) is None
+
+
+@pytest.mark.parametrize("tokens", [1e5, 1e6, 1e7])
+def test_a_pool_that_holds_no_request_of_these_lengths_has_a_rate_beside_nothing(tokens):
+    """Lengths beyond any context window, of a broken counter: a number, no exception."""
+    found = capacity(arch(), gpu(), Shape(), Lengths(tokens, tokens), CHAT)
+    assert 0.0 < found.rps < 0.001
+
+
+@settings(max_examples=60)
+@given(prompt=st.floats(50, 6000), output=st.floats(2, 1500), ttft=st.floats(0.1, 5.0), tpot=st.floats(0.02, 0.2))
+def test_more_replicas_behind_one_router_never_cost_capacity(prompt, output, ttft, tpot):
+    """Each meets less of a burst, down to an eighth of one, to within what a search leaves."""
+    objective = Objective(ttft_seconds=ttft, tpot_seconds=tpot, e2e_seconds=None)
+    rates = [
+        capacity(arch(), gpu(), Shape(), Lengths(prompt, output), objective, replicas=number).rps
+        for number in (1, 2, 4, 8, 100)
+    ]
+    assert all(more >= fewer * 0.99 for fewer, more in pairwise(rates))
+    assert rates[3] == rates[4]
+    assert rates[4] <= 1.6 * rates[0]

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 POD_LABEL_MODEL = "goodput_dev_model"
 POD_LABEL_POOL = "goodput_dev_pool"
-POD_LABEL_REVISION = "goodput_dev_revision"
 
 
 class Quantity(StrEnum):

@@ -9,7 +9,7 @@ from goodput.decide.correction import Observation, acceptance, prefill_speed, sp
 from goodput.decide.demand import Demand, estimate, intervals
 from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
-from goodput.decide.placement import moving
+from goodput.decide.placement import moving, running
 from goodput.decide.policy import Policy
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
@@ -33,8 +33,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     ready, coming = work.count.ready, pool.coming
     changing = pool.rolling_out or moving(pool, placement)
     seen = _observation(work, changing)
-    # What runs was rendered when something else may have been believed of speculation.
-    runs = pool.placement if pool.placement is not None and not moving(pool, placement) else placement
+    runs = running(pool, placement)
     accepted, coverage = acceptance(memory, seen, policy)
     shape = shape_of(view.intent, runs, runs.speculative_tokens, accepted=accepted, coverage=coverage)
     work.shape = shape

@@ -269,7 +269,8 @@ def _salvaged(one: Replica, objective: Objective, full: float, good: float) -> t
     helped, wall = _highest(one, objective, full, objective.attainment * good, good) if good > 0.0 else (0.0, Wall.TIME)
     rate = good * load(one, helped).rps + (1.0 - good) * THROUGHPUT_SHARE * stable
     given_up = min(1.0, (1.0 - good / objective.attainment) / _GIVEN_UP)
-    floor = LEAST_SHARE * stable
+    # A pool that holds no request of these lengths serves none; a rate is still more than nothing.
+    floor = max(1e-6, LEAST_SHARE * stable)
     return max(floor, floor * (max(rate, floor) / floor) ** given_up), wall if good > 0.5 else Wall.TIME
 
 

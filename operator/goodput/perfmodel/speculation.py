@@ -16,7 +16,6 @@ from typing import Protocol
 from goodput.domain.speculation import DraftMethod
 from goodput.domain.values import Value
 
-MOST_TOKENS = 16
 # Beyond this many sequences nobody decodes at once.
 _MOST_BATCH = 4096.0
 _ALWAYS_ACCEPTED = 1.0 - 1e-9

@@ -82,11 +82,6 @@ class BlockPool:
         """Blocks held by sequences."""
         return self.size - len(self._free)
 
-    @property
-    def cached_blocks(self) -> int:
-        """Distinct prefix hashes that can be hit now."""
-        return len(self._cached)
-
     def lookup(self, hashes: Sequence[int], limit: int) -> list[int]:
         """The blocks that hold the longest cached prefix of `hashes`, at most `limit` of them."""
         found: list[int] = []
