@@ -276,7 +276,7 @@ class Operator:
         return self.settings.namespaces if resource.namespaced and self.settings.namespaces else (None,)
 
     async def _refresh(self) -> None:
-        """What a pass needs and no watch delivers: ConfigMaps that Models refer to, SLOs gone before our time."""
+        """What a pass needs and no watch delivers: ConfigMaps that Models name, SLOs gone or spoilt before our time."""
         wanted = []
         remembered: dict[Key, Remembered] = {}
         for entry in self.world.models.entries():
@@ -287,7 +287,8 @@ class Operator:
             if architecture is not None and architecture.config_map_ref is not None:
                 wanted.append(Key(entry.key.namespace, architecture.config_map_ref.name))
             slo = Key(model.slo_namespace, model.spec.slo.name)
-            if self.world.slos.get(slo) is None:
+            read = self.world.slos.get(slo)
+            if read is None or read.value is None:
                 known = self.world.remembered_slos.get(entry.key)
                 if known is None or known.uid != entry.uid or slo_key(known.slo) != slo:
                     last = self.loop.memories.last_slo(entry.key, entry.uid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from goodput.adapters.records import DeploymentRecord, JobRecord, OwnedObject, OwnPod, PodRecord
 from goodput.api import SLO, GPUType, Model
@@ -32,8 +32,8 @@ class World:
         # What uses an SLO or a GPUType that goes serves on by the last one seen.
         self.slos: Kept[SLO] = Kept(SLO, keep_last=True)
         self.gpu_types: Kept[GPUType] = Kept(GPUType, keep_last=True)
-        # By Model: the SLO that its own memory tells of, where there is none of that name (any more). For that Model
-        # alone: whoever may write in its namespace may have written the memory.
+        # By Model: the SLO that its own memory tells of, where there is none of that name (any more), or none that can
+        # be read. For that Model alone: whoever may write in its namespace may have written the memory.
         self.remembered_slos: dict[Key, Remembered] = {}
         self.dirty = asyncio.Event()
         self._pods: dict[Key, dict[Key, OwnPod]] = defaultdict(dict)
@@ -56,11 +56,13 @@ class World:
         return found
 
     def slo_of(self, model: Key, slo: Key) -> Entry[SLO] | None:
-        """The SLO that a Model names, or the last that was seen of it."""
+        """The SLO that a Model names, or what was last seen, or valid, of it."""
         found = self.slos.get(slo)
         remembered = self.remembered_slos.get(model)
-        if found is not None or remembered is None or slo_key(remembered.slo) != slo:
+        if remembered is None or slo_key(remembered.slo) != slo or (found is not None and found.value is not None):
             return found
+        if found is not None:
+            return replace(found, value=remembered.slo)
         return Entry(slo, "", 0, 0, remembered.slo, deleted=True)
 
     def used_on(self, node: str) -> Mapping[str, int]:

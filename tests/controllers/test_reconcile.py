@@ -365,6 +365,32 @@ async def test_serves_on_by_a_deleted_slo(bench: Any, new_bench: Callable[..., A
     await second.stop()
 
 
+async def test_serves_on_by_the_last_valid_text_of_an_slo(bench: Any, new_bench: Callable[..., Any]) -> None:
+    """One that cannot be read any more is as one that was deleted, but not for who never used it."""
+    await served(bench)
+    wrong = {**bench.api.objects[SLOS.plural][Key("a", "chat")], "spec": {"ttft": "10 parsecs"}}
+    bench.apply(wrong)
+    await bench.tick()
+    assert bench.condition("Stalled") == ("True", "SLONotFound")
+    await bench.stop()
+
+    second = new_bench(bench.api)
+    await second.start()
+    second.apply(second.model("stranger"))
+    await second.tick(2)
+
+    served_on, stranger = (view.intent for view in second.law.snapshots[-1].models)
+    assert served_on.objective is not None
+    assert served_on.objective.ttft_seconds == 0.5
+    (told,) = served_on.problems
+    assert not told.fatal
+    assert "spec.ttft" in told.message
+    assert "serving on by its last valid objectives" in told.message
+    assert second.replicas() == 1
+    assert stranger.objective is None
+    await second.stop()
+
+
 async def test_a_restarted_operator_writes_nothing_and_remembers(bench: Any, new_bench: Callable[..., Any]) -> None:
     """A second process finds everything as it should be: no write, and memory from the ConfigMap."""
     await served(bench, scaling={"minReplicas": 2})

@@ -174,6 +174,15 @@ def _objective(model: Model, key: Key, around: Surroundings, problems: list[Prob
     if entry.deleted and unseen:
         message = f"{unseen}; serving on by its last objectives"
         problems.append(_stalled(ConditionReason.SLO_NOT_FOUND, message, fatal=False))
+    elif entry.error is not None:
+        problems.append(
+            _stalled(
+                ConditionReason.SLO_NOT_FOUND,
+                f"spec.slo: SLO {key.name} in {where} is wrong ({entry.error}); serving on by its last valid "
+                "objectives: mend it or name another",
+                fatal=False,
+            )
+        )
     elif entry.deleted:
         problems.append(
             _stalled(
