@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.decide.builders import START, one, pool, view
+from msgspec.structs import replace
+from tests.decide.builders import CHAT, START, gpu, one, pool, view
 
 from goodput.decide import Policy, decide
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.intent import Objective
 from goodput.domain.observed import Snapshot
 from goodput.domain.plan import ModelPlan
-from goodput.perfmodel import architecture, built_in_gpu_types
+from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types, capacity
 
 
 def _condition(plan: ModelPlan, kind: ConditionType) -> Condition:
@@ -49,6 +50,18 @@ def test_an_infeasible_slo_says_which_objective(objective: Objective, named: str
     assert (told.status, told.reason) == (ConditionStatus.FALSE, ConditionReason.SLO_INFEASIBLE)
     assert named in told.message
     assert unnamed not in told.message
+
+
+def test_what_a_busy_replica_is_expected_to_miss_is_told_and_is_not_called_infeasible() -> None:
+    """An idle one meets it: more replicas, or less to do, would mend it. Nothing is measured yet."""
+    arch = architecture("meta-llama/Llama-3.1-8B-Instruct")
+    assert arch is not None
+    lengths = Lengths(1155.0, 211.0)
+    idle = capacity(arch, gpu("l40s"), Shape(), lengths, CHAT).idle.good
+    for attainment, told_of in ((round(idle, 4) - 1e-4, True), (0.9, False)):
+        told = _condition(_new(objective=replace(CHAT, attainment=attainment)), ConditionType.SLO_MET)
+        assert (told.status, told.reason) == (ConditionStatus.UNKNOWN, ConditionReason.TOO_FEW_REQUESTS)
+        assert ("the least that a replica is given, 9" in told.message) is told_of
 
 
 @pytest.mark.parametrize(

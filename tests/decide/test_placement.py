@@ -15,7 +15,8 @@ from goodput.domain.identity import Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent, Precision, Workload
 from goodput.domain.observed import GpuSupply, PoolView
 from goodput.domain.speculation import DraftMethod, Speculation
-from goodput.perfmodel import architecture
+from goodput.perfmodel import Lengths, Shape, architecture
+from goodput.perfmodel.capacity import latency
 from goodput.perfmodel.precision import with_precision
 
 TYPES = {gpu.name: gpu for gpu in GPUS}
@@ -323,6 +324,37 @@ def test_where_nothing_meets_the_slo_the_nearest_is_placed_and_it_is_said():
     assert (found.placement.gpu_type, found.placement.gpus) == ("h100-sxm", 8)
     assert found.message.startswith("no option meets the SLO, h100-sxm TP8 comes nearest: TPOT is ")
     assert all("even when idle" in each.reason for each in found.placement.rejected if each.option == "l40s TP8")
+
+
+def edge(type_: str = "l40s") -> dict[str, object]:
+    """An objective that an idle replica just meets, and a busy one does not."""
+    assert LLAMA_8B is not None
+    idle = latency(LLAMA_8B, gpu(type_), Shape(), Lengths(1155.0, 211.0), CHAT, rps=0.0).good
+    return {"objective": replace(CHAT, attainment=round(idle, 4) - 1e-4), "tensor_parallel": 1}
+
+
+def test_whoever_meets_the_slo_goes_before_who_meets_it_only_while_idle():
+    """However dear; where there is no other, that one is placed, and what it misses is said."""
+    found = placed(supply(l40s=8, b200=8), **edge())
+    assert found.placement is not None
+    assert found.placement.gpu_type == "b200"
+    told = next(each.reason for each in found.placement.rejected if each.option == "l40s TP1")
+    assert "% of requests meet it at " in told
+    alone = placed(supply(l40s=8), **edge())
+    assert alone.placement is not None
+    assert alone.message.startswith("no option meets the SLO, l40s TP1 comes nearest: ")
+    assert "requests/s a replica, not 9" in alone.message
+
+
+def test_who_meets_the_slo_only_while_idle_stays_where_it_runs():
+    """Its type is not judged anew, so no upgrade moves it; its replicas are given what they were given."""
+    there = supply(l40s=8, b200=8)
+    runs = placed(there, on=pool(pod("a")), **edge())
+    assert runs.placement is not None
+    assert (runs.placement.gpu_type, runs.message) == ("l40s", "")
+    alone = placed(supply(l40s=8), **edge()).placement
+    assert alone is not None
+    assert runs.placement.capacity_rps == alone.capacity_rps > 0.3
 
 
 def test_what_is_said_of_a_first_placement_stands_in_the_decision_and_the_condition():

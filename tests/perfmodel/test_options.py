@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import inf, nan
 from typing import Any
 
@@ -14,6 +15,7 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType, Objective
 from goodput.domain.speculation import DraftMethod, Speculation, SpeculationMode
 from goodput.perfmodel import Lengths, Shape, architecture, built_in_gpu_types
+from goodput.perfmodel.capacity import latency
 from goodput.perfmodel.judging import Verdict, judge
 from goodput.perfmodel.notches import frontier, notches
 from goodput.perfmodel.options import allowed, cheapest, options, rank
@@ -68,6 +70,44 @@ def test_what_misses_says_by_how_much() -> None:
     assert "even when idle" in only.why
     assert only.shortfall > 1.0
     assert only.fleet is None
+
+
+def strict(asked: Requirements, gpu: str) -> Requirements:
+    """What an idle replica just meets: one with anything to do does not."""
+    idle = latency(asked.arch, GPUS[gpu], Shape(), asked.lengths, asked.objective, rps=0.0).good
+    return replace(asked, objective=replace(asked.objective, attainment=round(idle, 4) - 1e-4))
+
+
+def test_who_meets_the_slo_only_while_idle_does_not_meet_it() -> None:
+    """A replica is given a tenth of what it keeps up with at least, and is told by what it makes of the SLO there."""
+    for rps in (0.0, 10.0):
+        asked = strict(wanted(rps=rps), "l40s")
+        only = judge(asked, GPUS["l40s"], Shape())
+        assert only.verdict is Verdict.BUSY_MISSES
+        assert only.runs
+        assert only.fleet is not None
+        assert only.idle is not None
+        assert only.idle.good >= asked.objective.attainment > only.fleet.at_load.good
+        assert only.shortfall == asked.objective.attainment - only.fleet.at_load.good
+        assert re.match(r"9\d.*% of requests meet it at .* requests/s a replica, not 9.*%: TTFT is ", only.why)
+
+
+def test_who_meets_the_slo_only_while_idle_loses_to_whoever_meets_it() -> None:
+    """However dear that is; and it meets it itself where its author asks for as many replicas as that takes."""
+    asked = strict(wanted(), "l40s")
+    found = options(asked, types("l40s", "b200"))
+    assert (found[0].gpu.name, found[0].verdict) == ("b200", Verdict.MEETS)
+    tried = (option for option in found if option.gpu.name == "l40s")
+    assert all(option.verdict in (Verdict.BUSY_MISSES, Verdict.MEETS, Verdict.MISSES) for option in tried)
+    many = judge(replace(asked, min_replicas=1000), GPUS["l40s"], Shape())
+    assert (many.verdict, many.why) == (Verdict.MEETS, "")
+
+
+def test_a_cap_is_told_beside_what_a_busy_replica_misses() -> None:
+    """It allows a part of the replicas, which would not meet the SLO either."""
+    only = judge(replace(strict(wanted(), "l40s"), max_replicas=2), GPUS["l40s"], Shape())
+    assert (only.verdict, only.field) == (Verdict.BUSY_MISSES, "")
+    assert only.why.endswith(" replicas are needed, spec.scaling.maxReplicas allows 2")
 
 
 def test_a_loser_is_compared_with_the_winner() -> None:
@@ -190,6 +230,16 @@ def test_the_quick_search_finds_the_winner(asked: Requirements) -> None:
     best = options(asked, CUDA)[0]
     found = cheapest(asked, CUDA)
     assert (found.label if found else None) == (best.label if best.meets else None)
+
+
+@given(_WANTED)
+@settings(max_examples=15)
+def test_who_is_said_to_meet_the_slo_shows_its_attainment(asked: Requirements) -> None:
+    """No verdict says more than the figure beside it."""
+    for option in options(asked, CUDA):
+        if option.fleet is not None:
+            enough = option.fleet.at_load.good >= asked.objective.attainment - 1e-9
+            assert enough is (option.verdict in (Verdict.MEETS, Verdict.CAPPED))
 
 
 @given(_WANTED)

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from goodput.domain.intent import Objective
 from goodput.perfmodel import Lengths, architecture, built_in_gpu_types
 from goodput.perfmodel.binding import Bottleneck
-from goodput.perfmodel.causes import Missed
+from goodput.perfmodel.capacity import Shape, latency
+from goodput.perfmodel.causes import Missed, times
 from goodput.perfmodel.gpus import gpu_type, whole_cards
+from goodput.perfmodel.judging import Verdict
 from goodput.perfmodel.options import allowed, options
 from goodput.perfmodel.remedies import Diagnosis, diagnose
 from goodput.perfmodel.requirements import Requirements
@@ -38,15 +40,19 @@ ALONE = replace(PREFILL, tensor_parallel=1)
 LAUNCHES = replace(
     DECODE, arch=QWEN_600M, objective=Objective(ttft_seconds=None, tpot_seconds=0.0015, e2e_seconds=None)
 )
-LINKS = replace(DECODE, objective=Objective(ttft_seconds=None, tpot_seconds=0.003, e2e_seconds=None), tensor_parallel=8)
+LINKS = replace(
+    DECODE, objective=Objective(ttft_seconds=None, tpot_seconds=0.0034, e2e_seconds=None), tensor_parallel=8
+)
 WHOLE = Objective(ttft_seconds=None, tpot_seconds=None, e2e_seconds=1.0)
 CASES = [(DECODE, "l4"), (PREFILL, "a10g"), (ALONE, "a10g"), (DECODE, "t4"), (LINKS, "l40s")]
 
 
-def diagnosed(wanted: Requirements, gpu: str) -> Diagnosis:
+def diagnosed(wanted: Requirements, gpu: str, *others: str) -> Diagnosis:
+    """Of the best option of `gpu`, where `others` might be allowed instead: every card, if none is named."""
     only = gpu_type(gpu)
     assert only is not None
-    found = diagnose(wanted, options(wanted, [only])[0], CARDS)
+    every = [card for card in CARDS if not others or card.name in others]
+    found = diagnose(wanted, options(wanted, [only])[0], every)
     assert found is not None
     return found
 
@@ -93,8 +99,8 @@ def test_decode_of_a_small_model_is_a_matter_of_launches() -> None:
 
 
 def test_decode_over_pcie_is_a_matter_of_communication() -> None:
-    """3 ms a token on eight l40s: links help, and an H100 has them."""
-    found = diagnosed(LINKS, "l40s")
+    """3.4 ms a token on eight l40s: links help, and an H100 has them."""
+    found = diagnosed(LINKS, "l40s", "h100-sxm")
     assert (found.missed, found.binds) == (Missed.TPOT, Bottleneck.COMMUNICATION)
     assert found.remedies[0].what.startswith("GPUs with less to wait for between GPUs: ")
 
@@ -140,6 +146,24 @@ def test_every_remedy_is_faster_or_another_promise(wanted: Requirements, gpu: st
         assert remedy.seconds < found.seconds or "in the SLO" in remedy.what
         assert remedy.option is not None
         assert remedy.meets is remedy.option.meets
+
+
+def test_what_only_idle_replicas_meet_has_its_causes_and_remedies() -> None:
+    """What a busy replica misses is told, that replicas hardly help, and a bound that is enough for a busy one."""
+    card = gpu_type("l40s")
+    assert card is not None
+    idle = latency(DECODE.arch, card, Shape(), DECODE.lengths, DECODE.objective, rps=0.0).good
+    wanted = replace(DECODE, objective=replace(DECODE.objective, attainment=idle - 1e-9))
+    nearest = options(wanted, [card])[0]
+    assert nearest.verdict is Verdict.BUSY_MISSES
+    found = diagnose(wanted, nearest, CARDS)
+    assert found is not None
+    assert nearest.idle is not None
+    assert found.seconds == times(wanted, nearest.idle)[found.missed][1]
+    assert found.causes[1].startswith("More replicas help little: a request that is alone on l40s TP1 already takes ")
+    looser = found.remedies[-1]
+    assert "in the SLO" in looser.what
+    assert looser.meets
 
 
 def test_fp8_is_no_remedy_where_it_cannot_run() -> None:

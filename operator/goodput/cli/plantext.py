@@ -21,6 +21,7 @@ from goodput.perfmodel.verdicts import binds, duration
 # Words of a verdict in a table; the first row is the winner's.
 _VERDICTS = {
     Verdict.CAPPED: "too few replicas",
+    Verdict.BUSY_MISSES: "misses the SLO",
     Verdict.MISSES: "misses the SLO",
     Verdict.TOO_SHORT: "requests are too long",
     Verdict.TOO_LARGE: "does not fit",
@@ -31,6 +32,7 @@ _TALLIES = {
     Verdict.MEETS: "meet the SLO",
     Verdict.DEARER: "can only cost more than smaller replicas",
     Verdict.CAPPED: "may not have enough replicas",
+    Verdict.BUSY_MISSES: "meet the SLO only when idle",
     Verdict.MISSES: "miss the SLO",
     Verdict.TOO_SHORT: "hold no request of the mean length",
     Verdict.TOO_LARGE: "too large",

@@ -142,7 +142,7 @@ def _why(option: Option) -> str:
 
 def _remark(found: Sequence[Option], best: Option) -> tuple[ConditionReason, str]:
     """What is to be said of a choice that does not go without saying."""
-    if best.verdict is Verdict.MISSES:
+    if best.verdict in (Verdict.BUSY_MISSES, Verdict.MISSES):
         return ConditionReason.PLACED, f"no option meets the SLO, {best.label} comes nearest: {best.why}"
     peers = [option for option in found if option.verdict is best.verdict and option.fleet is not None]
     unpriced = sorted({o.gpu.name for o in peers if o.fleet is not None and o.fleet.cost.per_hour is None})

@@ -16,6 +16,7 @@ from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity
+from goodput.perfmodel.verdicts import short_of
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 # The order of severity: the first that any failed pod shows is reported.
@@ -205,6 +206,8 @@ def _slo_met(findings: Findings) -> Condition:
     if findings.able is not None and not findings.able.feasible and status is not _TRUE:
         text = f"{_infeasible(findings.able, objective)}; {text}"
         return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
+    if findings.able is not None and status is not _TRUE:
+        text += _too_busy(findings.able, objective)
     capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS)
     if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
         return Condition(kind, status, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}")
@@ -231,6 +234,16 @@ def _infeasible(able: Capacity, objective: Objective) -> str:
     return (
         f"of requests, an idle replica misses {missed}, the SLO allows {percent(allowed, MOST_DECIMALS)}: more "
         "replicas cannot mend that, relax it or allow faster GPU types"
+    )
+
+
+def _too_busy(able: Capacity, objective: Objective) -> str:
+    """What is expected at the least rate of a replica, where that is less than the SLO asks for; else nothing."""
+    if not short_of(objective, able.at_capacity):
+        return ""
+    return (
+        f"; at {able.rps:.3g} requests/s, the least that a replica is given, {percent(able.at_capacity.good, 1)} are "
+        "expected to meet it: relax it or allow faster GPU types"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from math import ceil
 
+from goodput.domain.percent import percent
 from goodput.domain.values import Value
 from goodput.perfmodel.binding import Bottleneck, Taken, decode_taken, prefill_taken
 from goodput.perfmodel.judging import Option
@@ -58,29 +59,33 @@ def slow(wanted: Requirements, option: Option, missed: Missed) -> Slow:
     return Slow(decode=decode, taken=step if decode else prompt)
 
 
-def times(wanted: Requirements, idle: Latency) -> dict[Missed, tuple[float | None, float, float]]:
-    """Objective -> (its bound, mean of an idle replica, share that misses)."""
+def times(wanted: Requirements, at: Latency) -> dict[Missed, tuple[float | None, float, float]]:
+    """Objective -> (its bound, mean of a replica, share that misses)."""
     return {
-        Missed.TTFT: (wanted.objective.ttft_seconds, idle.ttft_mean_seconds, idle.ttft_misses),
-        Missed.TPOT: (wanted.objective.tpot_seconds, idle.tpot_mean_seconds, idle.tpot_misses),
-        Missed.E2E: (wanted.objective.e2e_seconds, idle.e2e_seconds(wanted.lengths.output_mean), idle.e2e_misses),
+        Missed.TTFT: (wanted.objective.ttft_seconds, at.ttft_mean_seconds, at.ttft_misses),
+        Missed.TPOT: (wanted.objective.tpot_seconds, at.tpot_mean_seconds, at.tpot_misses),
+        Missed.E2E: (wanted.objective.e2e_seconds, at.e2e_seconds(wanted.lengths.output_mean), at.e2e_misses),
     }
 
 
-def causes(wanted: Requirements, nearest: Option, idle: Latency, missed: Missed, why: Slow) -> tuple[str, str]:
-    """Sentences: what is missed and why, and that replicas do not help."""
-    found = times(wanted, idle)
+def causes(wanted: Requirements, nearest: Option, at: Latency, missed: Missed, why: Slow) -> tuple[str, str]:
+    """Sentences: what is missed `at` its load and why, and that replicas do not help, or hardly."""
+    found = times(wanted, at)
     fine = [
         kind.value
         for kind, (bound, _, misses) in found.items()
         if bound is not None and misses <= 1.0 - wanted.objective.attainment
     ]
     others = f", {' and '.join(fine)} {'is' if len(fine) == 1 else 'are'} not" if fine else ""
-    return (
-        f"{missed.value} is missed{others}. {_bound(wanted, nearest, why)}",
-        f"More replicas do not help: a request that is alone on {nearest.label} already takes "
-        f"{duration(found[missed][1])}.",
-    )
+    idle = nearest.idle or at
+    alone = f"a request that is alone on {nearest.label} already takes {duration(times(wanted, idle)[missed][1])}"
+    no_use = f"More replicas do not help: {alone}."
+    if nearest.fleet is not None:
+        no_use = (
+            f"More replicas help little: {alone}, and {percent(1.0 - idle.good, 1)} of such requests are too late. "
+            "A replica is given no less than a tenth of the rate that it keeps up with."
+        )
+    return f"{missed.value} is missed{others}. {_bound(wanted, nearest, why)}", no_use
 
 
 def _bound(wanted: Requirements, option: Option, why: Slow) -> str:

@@ -19,7 +19,7 @@ from goodput.perfmodel.memory import KvPool
 from goodput.perfmodel.precision import cannot_keep, cannot_run
 from goodput.perfmodel.requirements import Requirements
 from goodput.perfmodel.speculating import Choice, choose
-from goodput.perfmodel.verdicts import missed, shortfall
+from goodput.perfmodel.verdicts import busy, missed, short_of, shortfall
 from goodput.perfmodel.weights import Parallel, cannot_split
 
 DEGREES = (1, 2, 4, 8)
@@ -31,6 +31,7 @@ class Verdict(StrEnum):
     MEETS = "Meets"  # runs, and meets the SLO at the expected demand
     DEARER = "Dearer"  # no fleet of it that costs less than a smaller replica of the same type can meet the SLO
     CAPPED = "Capped"  # meets the SLO, though not for the whole demand: the author's caps allow too few replicas
+    BUSY_MISSES = "BusyMisses"  # an idle replica meets the SLO, one at the least rate that it is given does not
     MISSES = "Misses"  # runs, but even an idle replica misses the SLO
     TOO_SHORT = "TooShort"  # fits, but no request of the mean length fits its KV cache
     TOO_LARGE = "TooLarge"  # does not fit
@@ -38,7 +39,7 @@ class Verdict(StrEnum):
     INVALID = "Invalid"  # the parallelism that was asked for does not exist there
 
 
-_RUNS = frozenset({Verdict.MEETS, Verdict.CAPPED, Verdict.MISSES})
+_RUNS = frozenset({Verdict.MEETS, Verdict.CAPPED, Verdict.BUSY_MISSES, Verdict.MISSES})
 
 
 class Option(Value, frozen=True, kw_only=True):
@@ -55,8 +56,8 @@ class Option(Value, frozen=True, kw_only=True):
     capacity: Capacity | None = None
     fleet: Fleet | None = None
     free: int | None = None  # free GPUs of the type; None: plenty
-    # How far it is from the demand (share of replicas that its fleet lacks), from the SLO (`verdicts.shortfall`), or
-    # from holding the model (its weights over the memory of a replica).
+    # How far it is from the demand (share of replicas that its fleet lacks), from the SLO (share of requests, or
+    # `verdicts.shortfall`), or from holding the model (its weights over the memory of a replica).
     shortfall: float = 0.0
 
     @property
@@ -217,22 +218,35 @@ def _missing(
 
 
 def _sized(wanted: Requirements, gpu: GpuType, found: Choice, pool: KvPool) -> Option:
-    """One that meets the SLO, with its fleet for the demand as far as the author's caps allow."""
+    """One of which an idle replica meets the SLO, with its fleet for the demand as far as the author's caps allow.
+
+    A replica is given a least rate, so that a strict percentile calls for no hundreds of idle ones: what its fleet
+    makes of the SLO at its load is looked at, and not taken for granted.
+    """
     gpus = found.shape.tensor_parallel * found.shape.pipeline_parallel
     needed = wanted.replicas(found.capacity.rps)
     most, field = wanted.most_replicas(gpu, gpus)
-    fits = needed <= most
+    # Caps beat the SLO, and the minimum beats the caps.
+    fleet = fleet_of(wanted, gpu, found, int(max(1, wanted.min_replicas, min(needed, most))))
+    verdict, why, lacks = Verdict.MEETS, [], 0.0
+    if needed > most:
+        verdict, lacks = Verdict.CAPPED, 1.0 - most / needed
+        why = [f"{needed} replica{' is' if needed == 1 else 's are'} needed, {field} allows {most:.0f}"]
+    short = short_of(wanted.objective, fleet.at_load)
+    if short:
+        verdict, lacks = Verdict.BUSY_MISSES, short
+        rps = fleet.rps / fleet.replicas
+        why = [busy(wanted.objective, wanted.lengths, found.capacity.idle, fleet.at_load, rps), *why]
     return Option(
         gpu=gpu,
         shape=found.shape,
-        verdict=Verdict.MEETS if fits else Verdict.CAPPED,
-        why="" if fits else f"{needed} replica{' is' if needed == 1 else 's are'} needed, {field} allows {most:.0f}",
-        field="" if fits else field,
+        verdict=verdict,
+        why="; ".join(why),
+        field=field if verdict is Verdict.CAPPED else "",
         pool=pool,
         idle=found.capacity.idle,
         capacity=found.capacity,
-        # Caps beat the SLO, and the minimum beats the caps.
-        fleet=fleet_of(wanted, gpu, found, int(max(1, wanted.min_replicas, min(needed, most)))),
-        shortfall=0.0 if fits else 1.0 - most / needed,
+        fleet=fleet,
+        shortfall=lacks,
         note=found.message,
     )

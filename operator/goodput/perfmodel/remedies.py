@@ -23,7 +23,7 @@ from goodput.perfmodel.judging import Option, Verdict, judge
 from goodput.perfmodel.options import cheapest, options
 from goodput.perfmodel.precision import cannot_run, with_precision
 from goodput.perfmodel.requirements import Requirements
-from goodput.perfmodel.verdicts import duration
+from goodput.perfmodel.verdicts import duration, short_of
 
 # Formats that a checkpoint of wider weights may be quantised to, the one that changes answers least first.
 _NARROWER = ("fp8", "int4")
@@ -74,9 +74,11 @@ def diagnose(wanted: Requirements, nearest: Option, every: Sequence[GpuType]) ->
 
     `every` are the types that could be used if they were allowed.
     """
-    if nearest.verdict is not Verdict.MISSES or nearest.idle is None:
+    at = _loaded(nearest)
+    if nearest.verdict not in (Verdict.BUSY_MISSES, Verdict.MISSES) or nearest.idle is None or at is None:
         return None
-    missed, bound, seconds = _worst(wanted, nearest.idle)
+    missed, bound = _worst(wanted, at)
+    seconds = _mean(wanted, nearest, missed)
     why = slow(wanted, nearest, missed)
     hardware = _hardware(wanted, nearest, missed, why, every)
     drafts = _drafts(wanted, nearest, missed, seconds)
@@ -85,7 +87,7 @@ def diagnose(wanted: Requirements, nearest: Option, every: Sequence[GpuType]) ->
         bound_seconds=bound,
         seconds=seconds,
         binds=why.binds,
-        causes=causes(wanted, nearest, nearest.idle, missed, why),
+        causes=causes(wanted, nearest, at, missed, why),
         remedies=(
             *(drafts if why.binds is Bottleneck.LAUNCHES else []),
             *hardware,
@@ -97,14 +99,19 @@ def diagnose(wanted: Requirements, nearest: Option, every: Sequence[GpuType]) ->
     )
 
 
-def _worst(wanted: Requirements, idle: Latency) -> tuple[Missed, float, float]:
+def _loaded(option: Option) -> Latency | None:
+    """Latency at the load of its fleet; idle where it has none, for even so it misses the SLO."""
+    return option.idle if option.fleet is None else option.fleet.at_load
+
+
+def _worst(wanted: Requirements, at: Latency) -> tuple[Missed, float]:
     rows = [
-        (misses, mean / bound, kind, bound, mean)
-        for kind, (bound, mean, misses) in times(wanted, idle).items()
+        (misses, mean / bound, kind, bound)
+        for kind, (bound, mean, misses) in times(wanted, at).items()
         if bound is not None
     ]
-    _, _, kind, bound, mean = max(rows, key=lambda row: (row[0], row[1]))
-    return kind, bound, mean
+    _, _, kind, bound = max(rows, key=lambda row: (row[0], row[1]))
+    return kind, bound
 
 
 def _mean(wanted: Requirements, option: Option, missed: Missed) -> float:
@@ -201,7 +208,7 @@ def _shorter(wanted: Requirements, nearest: Option, missed: Missed) -> list[Reme
 
 
 def _looser(wanted: Requirements, nearest: Option, missed: Missed) -> Remedy:
-    """The least of some bounds that an idle replica of the nearest option meets."""
+    """The least of some bounds that the nearest option meets."""
     field = {Missed.TTFT: "ttft_seconds", Missed.TPOT: "tpot_seconds", Missed.E2E: "e2e_seconds"}[missed]
     bound = getattr(wanted.objective, field)
     option = nearest
@@ -209,10 +216,17 @@ def _looser(wanted: Requirements, nearest: Option, missed: Missed) -> Remedy:
         bound = float(f"{bound * _LOOSENED:.2g}")
         changed = replace(wanted, objective=replace(wanted.objective, **{field: bound}))
         option = judge(changed, nearest.gpu, nearest.shape)
-        if option.idle is None or times(changed, option.idle)[missed][2] <= 1.0 - wanted.objective.attainment:
+        at = _loaded(option)
+        if at is None or _loose_enough(changed, at, missed):
             break
     article = "an" if missed is Missed.E2E else "a"
     return _remedy(wanted, option, missed, f"{article} {missed.value} of {duration(bound)} in the SLO")
+
+
+def _loose_enough(wanted: Requirements, at: Latency, missed: Missed) -> bool:
+    """Whether no looser bound is needed: requests meet all, or this one, and others alone spoil too many of them."""
+    misses, asked = times(wanted, at)[missed][2], wanted.objective.attainment
+    return not short_of(wanted.objective, at) or (misses <= 1.0 - asked and at.good < asked * (1.0 - misses))
 
 
 def _remedy(wanted: Requirements, option: Option, missed: Missed, what: str) -> Remedy:

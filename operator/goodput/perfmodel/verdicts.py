@@ -23,6 +23,10 @@ _BINDS = {
 }
 
 
+# A share of good requests that was found by search is off by no more than this.
+_SEARCHED = 1e-9
+
+
 def duration(seconds: float) -> str:
     """Such as `84 ms`, `1.2 s` or `2 h`."""
     if seconds < 1.0:
@@ -37,25 +41,25 @@ def binds(wall: Wall) -> str:
     return _BINDS[wall]
 
 
-def _idle(objective: Objective, lengths: Lengths, idle: Latency) -> list[tuple[str, float, float, float]]:
-    """(objective, its bound, the mean of an idle replica, share that misses) for every bound that is set; seconds."""
-    whole = idle.ttft_mean_seconds + (lengths.output_mean - 1.0) * idle.tpot_mean_seconds
+def _rows(objective: Objective, lengths: Lengths, at: Latency) -> list[tuple[str, float, float, float]]:
+    """(objective, its bound, the mean of a replica, share that misses) for every bound that is set; seconds."""
+    whole = at.ttft_mean_seconds + (lengths.output_mean - 1.0) * at.tpot_mean_seconds
     rows = (
-        ("TTFT", objective.ttft_seconds, idle.ttft_mean_seconds, idle.ttft_misses),
-        ("TPOT", objective.tpot_seconds, idle.tpot_mean_seconds, idle.tpot_misses),
-        ("end-to-end time", objective.e2e_seconds, whole, idle.e2e_misses),
+        ("TTFT", objective.ttft_seconds, at.ttft_mean_seconds, at.ttft_misses),
+        ("TPOT", objective.tpot_seconds, at.tpot_mean_seconds, at.tpot_misses),
+        ("end-to-end time", objective.e2e_seconds, whole, at.e2e_misses),
     )
     return [(name, bound, mean, misses) for name, bound, mean, misses in rows if bound is not None]
 
 
 def shortfall(objective: Objective, lengths: Lengths, idle: Latency) -> float:
     """How far an idle replica is from the objective: 1 where its mean meets every bound, else times the worst."""
-    return max([1.0, *(mean / bound for _, bound, mean, _ in _idle(objective, lengths, idle))]) + 1.0 - idle.good
+    return max([1.0, *(mean / bound for _, bound, mean, _ in _rows(objective, lengths, idle))]) + 1.0 - idle.good
 
 
 def missed(objective: Objective, lengths: Lengths, idle: Latency) -> str:
     """Which objectives an idle replica misses, and by how much."""
-    rows = _idle(objective, lengths, idle)
+    rows = _rows(objective, lengths, idle)
     allowed = 1.0 - objective.attainment
     worst = [row for row in rows if row[3] > allowed] or [max(rows, key=lambda row: row[3])]
     told = []
@@ -71,6 +75,22 @@ def missed(objective: Objective, lengths: Lengths, idle: Latency) -> str:
                 f"{percent(objective.attainment, MOST_DECIMALS)}: {duration(mean)} on average, {allowed_time}"
             )
     return "; ".join(told)
+
+
+def short_of(objective: Objective, at: Latency) -> float:
+    """Share of requests that the objective asks for beyond those that meet it; 0 where enough do."""
+    short = objective.attainment - at.good
+    return short if short > _SEARCHED else 0.0
+
+
+def busy(objective: Objective, lengths: Lengths, idle: Latency, at: Latency, rps: float) -> str:
+    """What a replica misses at `rps`, little as that is, where it would meet the SLO if it were idle."""
+    asked = percent(objective.attainment, MOST_DECIMALS)
+    name, bound, mean, _ = max(_rows(objective, lengths, at), key=lambda row: row[3])
+    return (
+        f"{percent(at.good, 1)} of requests meet it at {rps:.3g} requests/s a replica, not {asked}: {name} is "
+        f"{duration(mean)} on average, {duration(bound)} allowed; an idle one meets it for {percent(idle.good, 1)}"
+    )
 
 
 def dearer(gpu: GpuType, least: float) -> str:
