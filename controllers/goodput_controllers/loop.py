@@ -71,6 +71,8 @@ class FleetLoop:
     policy: Policy
     decide: Decide
     leading: Callable[[], bool]
+    # Number of the present leadership.
+    term: Callable[[], int] = int
     clock: Callable[[], float] = time.time
     # Called before each pass: whether stores are in sync ('' if so, else what is missing).
     unsynced: Callable[[], str] = str
@@ -78,6 +80,7 @@ class FleetLoop:
     last_pass_at: float = 0.0
     passes: int = 0
     _led: bool = False
+    _led_term: int = 0
     _complaint: str = ""
     _reading: Reading | None = None
     _reader: asyncio.Future[Reading] | None = None
@@ -131,10 +134,13 @@ class FleetLoop:
     async def run_once(self) -> Plan | None:
         """One pass; None if this process does not lead."""
         self.observer.forget_unused()
-        leads = self.leading()
-        if leads != self._led:
-            self._led = leads
-            self._turn(leads)
+        leads, term = self.leading(), self.term()
+        if self._led and (not leads or term != self._led_term):
+            self._led = False
+            self.reconciler.hand_over()
+        if leads and not self._led:
+            self._led, self._led_term = True, term
+            self._take_over()
         if not leads:
             return None
         self.passes += 1
@@ -162,11 +168,8 @@ class FleetLoop:
             await self.reconciler.finish(started, snapshot, plan, now, wait_seconds=WRITES_SECONDS)
         return plan
 
-    def _turn(self, leads: bool) -> None:
-        """Leadership came or went. Another leader may have decided and written since: what it left there counts."""
-        if not leads:
-            self.reconciler.hand_over()
-            return
+    def _take_over(self) -> None:
+        """Leadership came. Another leader may have decided and written since: what it left there counts."""
         self.reconciler.take_over()
         if self._reader is not None and self._reader.done():
             self._take_reading()

@@ -128,6 +128,7 @@ class Operator:
             policy=policy_of(settings),
             decide=self.decide,
             leading=self.leading,
+            term=lambda: self.lease.term,
             unsynced=self.unsynced,
             refresh=self._refresh,
         )

@@ -200,3 +200,19 @@ def holder(api: FakeKube) -> str:
     """Who has the Lease."""
     found: str = api.objects["leases"][Key("system", "goodput")]["spec"]["holderIdentity"]
     return found
+
+
+async def test_each_leadership_has_a_number(clock: Clock) -> None:
+    """Renewals keep it; one that was lost and came back is another one."""
+    _, one, two = await leader_and_standby(clock)
+    assert (one.term, two.term) == (1, 0)
+    clock.now += 5.0
+    await one._try()
+    assert one.term == 1
+    await one.release()
+    await two._try()
+    await one._try()
+    assert (one.term, two.term) == (1, 1)
+    await two.release()
+    await one._try()
+    assert (one.leading, one.term) == (True, 2)

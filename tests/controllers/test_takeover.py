@@ -59,6 +59,23 @@ async def test_what_another_leader_wrote_is_what_counts(pair: Any) -> None:
     assert first.condition("Stalled") == ("False", "NotStalled")
 
 
+async def test_a_leadership_that_ended_between_two_passes_has_ended(pair: Any) -> None:
+    """A process that stood still lost the Lease, and has it again before it looks: another led meanwhile."""
+    first, second = pair
+    first.operator.loop.term = lambda: first.term
+    first.term = 1
+    await first.tick()
+    lead(second, first)
+    second.law.broken = {"llama"}
+    await second.tick()
+    assert second.condition("Stalled") == ("True", "InternalError")
+
+    lead(first, second)
+    first.term = 2
+    await first.tick()
+    assert first.condition("Stalled") == ("False", "NotStalled")
+
+
 async def test_whoever_leads_again_writes_nothing_where_all_is_right(pair: Any) -> None:
     """A, B, A over a fleet at rest: no write at all."""
     first, second = pair

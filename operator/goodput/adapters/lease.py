@@ -44,6 +44,8 @@ class Lease:
         self._name = name
         self._identity = identity
         self._renewed_at = float("-inf")
+        # Number of the present leadership: another may have led between two that nobody here saw end.
+        self.term = 0
         self._seen: tuple[str, float] = ("", float("-inf"))
         self._object: Object | None = None
         # Since a write of ours that made us the holder, or may have: it may get through although nobody waits for it.
@@ -107,6 +109,8 @@ class Lease:
             # Somebody else wrote it, or our own write got through unanswered: read it next time.
             self._object = None
             return
+        if not self.leading:
+            self.term += 1
         self._renewed_at = started
 
     async def _read(self) -> Object:
