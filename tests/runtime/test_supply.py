@@ -66,6 +66,32 @@ def test_compute_follows_bf16_whatever_else_a_type_can_do() -> None:
     assert step_times(arch, b300) == step_times(arch, plain)
 
 
+def test_the_speed_of_links_is_its_authors() -> None:
+    """An l40s on a board of its own with NVLink: all-reduces of two take less; one GPU alone exchanges nothing."""
+    base, linked = _types()["l40s"], _types(("l40s", {"interconnect": {"scaleUp": "450G"}}))["l40s"]
+    assert base.scale_up_bytes_per_second == 31.5e9
+    assert linked.scale_up_bytes_per_second == 450e9
+    arch = architecture("meta-llama/Llama-3.1-8B-Instruct")
+    assert arch is not None
+    assert step_times(arch, linked, 1) == step_times(arch, base, 1)
+
+    def seconds(gpu: GpuType) -> float:
+        return step_times(arch, gpu, 2).decode(8.0, 1000.0)
+
+    assert seconds(linked) < 0.9 * seconds(base)
+    slower = _types(("h100-sxm", {"interconnect": {"scaleUp": "64G"}}))["h100-sxm"]
+    assert seconds(slower) > 1.1 * seconds(_types()["h100-sxm"])
+
+
+def test_what_an_object_does_not_say_of_links_is_built_in() -> None:
+    """A price leaves the links as they are; of a type of one's own nothing is known."""
+    types = _types(("h100-sxm", {"pricePerHour": "2"}), ("mine", COMPLETE))
+    assert types["h100-sxm"].scale_up_bytes_per_second == 450e9
+    assert types["mine"].scale_up_bytes_per_second is None
+    own = _types(("mine", {**COMPLETE, "interconnect": {"scaleUp": "200G"}}))["mine"]
+    assert own.scale_up_bytes_per_second == 200e9
+
+
 def _types(*objects: tuple[str, dict[str, Any]]) -> dict[str, GpuType]:
     kept = Kept(GPUType)
     for name, spec in objects:

@@ -10,7 +10,7 @@ from goodput.api.base import SUBDOMAIN, ApiModel, ApiObject, Int
 from goodput.api.conditions import Conditions
 from goodput.api.podspec import PLAIN_NAME, LabelMap, Tolerations
 from goodput.api.quantities import KubeQuantity, Period, Price, parse_period_seconds, parse_price, parse_quantity
-from goodput.api.rules import Rule, matches
+from goodput.api.rules import Rule, cel_string, matches
 from goodput.domain import intent as domain
 
 MAX_GPUTYPE_NAME = 63
@@ -56,6 +56,28 @@ class Flops(ApiModel):
         return {name: float(parse_quantity(text)) for name, text in self if text is not None}
 
 
+_LEAST_LINK = "1G"
+_LinkSpeed = Annotated[
+    KubeQuantity,
+    Rule(
+        cel=(
+            f"!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity({cel_string(_LEAST_LINK)})) >= 0"
+        ),
+        message=f"links of GPUs carry {_LEAST_LINK} bytes per second or more: write 450G for 450 GB/s",
+        holds=lambda text: parse_quantity(text) >= parse_quantity(_LEAST_LINK),
+    ),
+]
+
+
+class Interconnect(ApiModel):
+    """What GPUs of one replica exchange their results over."""
+
+    scale_up: _LinkSpeed
+    """What one GPU sends to the others of its node, in bytes per second and one direction: `450G` for the NVLink of an
+    H100, which vendors quote as 900 GB/s for both. From `100G` on it is taken for links of their own (NVLink, Infinity
+    Fabric), below for PCIe, which answers later."""
+
+
 class Purchase(ApiModel):
     """GPUs that were bought: an hour costs price / amortisation, plus the energy of `tdpWatts`."""
 
@@ -89,6 +111,9 @@ class GPUTypeSpec(ApiModel):
     gpus_per_node: Int | None = Field(default=None, ge=1, le=256)
     """GPUs of one node: the most that one replica can use; 1 for a MIG profile, since a process sees one instance.
     Unset: the built-in figure, 8 for a type of your own."""
+    interconnect: Interconnect | None = None
+    """What GPUs of one replica exchange their results over. Unset: the built-in figures; of a type of your own NVLink
+    of 450 GB/s is assumed, unless its name is of a family that has PCIe only."""
     price_per_hour: Price | None = None
     """Price of one GPU for one hour, such as `"6.88"`. One currency for the whole cluster. Unset: the built-in list
     price, marked as an assumption; none known: ranked by GPU count."""
@@ -111,6 +136,10 @@ class GPUTypeSpec(ApiModel):
     @property
     def memory_bandwidth_bytes_per_second(self) -> float | None:
         return None if self.memory_bandwidth is None else float(parse_quantity(self.memory_bandwidth))
+
+    @property
+    def scale_up_bytes_per_second(self) -> float | None:
+        return None if self.interconnect is None else float(parse_quantity(self.interconnect.scale_up))
 
     @property
     def price(self) -> float | None:

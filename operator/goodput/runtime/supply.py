@@ -104,6 +104,7 @@ def _merged(gpu_type: GPUType, base: GpuType | None) -> GpuType:
         ),
         flops=tuple(sorted(flops.items())),
         gpus_per_node=spec.gpus_per_node or base.gpus_per_node,
+        scale_up_bytes_per_second=spec.scale_up_bytes_per_second or base.scale_up_bytes_per_second,
         tdp_watts=float(spec.tdp_watts) if spec.tdp_watts is not None else base.tdp_watts,
         limit=spec.limit,
         builtin=False,
