@@ -30,6 +30,14 @@ def test_one_request_more_slows_the_others(concurrency: int, inputs: int, output
     assert few.burst_seconds <= more.burst_seconds * 1.001
 
 
+@given(st.integers(1, 512), st.integers(1, 16_000), st.integers(2, 8_000))
+def test_all_are_somewhere(concurrency: int, inputs: int, outputs: int) -> None:
+    """Little's law for whole requests: each is on its way, waiting, in its prompt or between tokens."""
+    loop = closed_loop(TIMES, concurrency, inputs, outputs, 8192)
+    spent = loop.ttft_seconds + (outputs - 1) * loop.tpot_seconds
+    assert loop.requests_per_second * spent == pytest.approx(concurrency, rel=0.02)
+
+
 def test_alone_a_request_pays_a_step_a_token_and_no_burst() -> None:
     loop = closed_loop(TIMES, 1, 1000, 1000, 8192)
     assert loop.tpot_seconds == pytest.approx(loop.step_seconds)

@@ -147,6 +147,7 @@ def _without_launches(reach: Efficiency) -> Efficiency:
         step_seconds=0.0,
         sequence_seconds=0.0,
         prompt_layer_seconds=0.0,
+        prompt_layer_doubling_seconds=0.0,
         sparse_prompt_layer_seconds=0.0,
     )
 

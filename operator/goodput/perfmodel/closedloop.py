@@ -44,31 +44,35 @@ def closed_loop(
 ) -> Loop:
     """Steady state of `concurrency` requests of these mean lengths; `most_running` of them fit the KV cache.
 
-    In a round of T seconds each of n requests takes in one prompt and decodes g gaps, so a gap is a step and its share
-    of what the prompts of the others add to steps: t = step + (n - 1) * extra * t / T, T = own + g * t.
+    In a round of T seconds each of n requests is on its way and waits, takes in one prompt and decodes g gaps, so a gap
+    is a step and its share of what the prompts of the others add to steps: t = step + (n - 1) * extra * t / T,
+    T = apart + g * t.
     """
     running = min(concurrency, most_running) / stages
     others = max(0.0, running - 1.0)
     gaps = max(1.0, output_tokens - 1.0)
     context = input_tokens + 0.5 * output_tokens
+    outside = times.request + input_tokens * times.request_token
     step = tpot = times.decode(running, context)
-    decoding, own, extra = running, 0.0, 0.0
+    decoding, own, waiting = running, 0.0, 0.0
     for _ in range(_ITERATIONS):
-        arrivals = running * tpot / (own + gaps * tpot)
+        arrivals = running * tpot / (outside + waiting + own + gaps * tpot)
         own, extra = _prompt(times, decoding, context, input_tokens, chunk_tokens, arrivals=arrivals)
         step = times.decode(decoding, context)
-        # The positive root of g*t^2 + (own - g*step - (n-1)*extra)*t - step*own = 0.
-        middle = own - gaps * step - others * extra
-        tpot = (sqrt(middle * middle + 4.0 * gaps * step * own) - middle) / (2.0 * gaps)
-        decoding = max(min(1.0, running), running * gaps * tpot / (own + gaps * tpot))
-    round_seconds = own + gaps * tpot
-    busy = min(_BUSIEST, others * extra / round_seconds)
-    # A new prompt meets a running step half way, and the prompts of others as in a queue with fixed service time.
-    waiting = 0.5 * tpot * min(1.0, others) + 0.5 * busy / (1.0 - busy) * extra
+        apart = outside + waiting + own
+        # The positive root of g*t^2 + (apart - g*step - (n-1)*extra)*t - step*apart = 0.
+        middle = apart - gaps * step - others * extra
+        tpot = (sqrt(middle * middle + 4.0 * gaps * step * apart) - middle) / (2.0 * gaps)
+        round_seconds = apart + gaps * tpot
+        decoding = max(min(1.0, running), running * gaps * tpot / round_seconds)
+        busy = min(_BUSIEST, others * extra / round_seconds)
+        # A new prompt meets a running step half way, and the prompts of others as in a queue with fixed service time.
+        waiting = 0.5 * tpot * min(1.0, others) + 0.5 * busy / (1.0 - busy) * extra
+    round_seconds = outside + waiting + own + gaps * tpot
     queued = max(0.0, concurrency / stages / running - 1.0) * round_seconds
     burst = _burst(times, concurrency / stages, input_tokens, chunk_tokens) / waves
     return Loop(
-        ttft_seconds=times.request + input_tokens * times.request_token + own + waiting + queued,
+        ttft_seconds=outside + own + waiting + queued,
         burst_seconds=burst,
         tpot_seconds=tpot,
         step_seconds=step,

@@ -65,6 +65,7 @@ class Efficiency(Value, frozen=True, kw_only=True):
     expert_bandwidth: float  # reading experts, whose grouped products read at any precision alike
     expert_flops: float  # of flops, what grouped products of experts keep
     expert_padding_tokens: float  # rows of a tile that an expert multiplies with nothing
+    expert_evenness: float  # shape of the gamma distribution of their popularity
     expert_copies: float  # times that a token's vector is read or written for each expert that it visits
     layer_seconds: float  # launches and small kernels of a layer
     sparse_layer_seconds: float  # what routing, permuting and combining add in a layer with experts
@@ -72,12 +73,12 @@ class Efficiency(Value, frozen=True, kw_only=True):
     step_seconds: float  # scheduling and sampling of a step
     sequence_seconds: float  # the same for each sequence of the step
     prompt_layer_seconds: float  # least time of a layer in a step with prompts: the host launches kernel by kernel
+    prompt_layer_doubling_seconds: float  # what each doubling of tensor ranks adds: all wait for the slowest host
     sparse_prompt_layer_seconds: float  # what experts add to that
     all_reduce_seconds: float  # latency of one all-reduce between two ranks
     all_reduce_doubling_seconds: float  # what each doubling of ranks adds
     all_reduce_bytes_per_second: float
     hand_over_seconds: float  # from one pipeline stage to the next
-    expert_imbalance: float  # fullest expert-parallel rank over the mean one, less 1
     data_parallel_seconds: float  # what ranks of data parallelism wait for each other in a step
     request_seconds: float  # HTTP and hand-over before a request is scheduled, and back
     request_token_seconds: float  # the same for each token of the prompt: tokenisation and parsing on the host
@@ -98,6 +99,19 @@ def share_of(table: tuple[tuple[str, float], ...], name: str) -> float:
         if key == name:
             return value
     raise KeyError(name)
+
+
+def experts_touched(share: float, tokens: float, evenness: float) -> float:
+    """Share (0..1) of the experts that `tokens` tokens touch, of which each visits `share`.
+
+    E*(1-(1-k/E)^t) of E experts, were all equally popular. Popularity that is gamma-distributed with shape a leaves
+    (1+x*t)^-a of them untouched, where x is such that one token visits k.
+    """
+    if share >= 1.0:
+        return min(1.0, tokens)
+    visits = (1.0 - share) ** (-1.0 / evenness) - 1.0
+    untouched: float = (1.0 + visits * tokens) ** -evenness
+    return 1.0 - untouched
 
 
 @cache
@@ -148,6 +162,7 @@ def from_constants(
         expert_bandwidth=bandwidth * fitted["expert_bandwidth"],
         expert_flops=fitted["expert_flops"],
         expert_padding_tokens=fitted["expert_padding_tokens"],
+        expert_evenness=fitted["expert_evenness"],
         expert_copies=fitted["expert_copies"],
         layer_seconds=fitted["layer_seconds"],
         sparse_layer_seconds=fitted["sparse_layer_seconds"],
@@ -155,12 +170,12 @@ def from_constants(
         step_seconds=kernels["step_seconds"],
         sequence_seconds=fitted["sequence_seconds"],
         prompt_layer_seconds=fitted["prompt_layer_seconds"],
+        prompt_layer_doubling_seconds=fitted["prompt_layer_doubling_seconds"],
         sparse_prompt_layer_seconds=fitted["sparse_prompt_layer_seconds"],
         all_reduce_seconds=link["all_reduce_seconds"] * latency,
         all_reduce_doubling_seconds=link["all_reduce_doubling_seconds"] * doubling,
         all_reduce_bytes_per_second=rate * link["share"],
         hand_over_seconds=kernels["hand_over_seconds"],
-        expert_imbalance=fitted["expert_imbalance"],
         data_parallel_seconds=fitted["data_parallel_seconds"],
         request_seconds=fitted["request_seconds"],
         request_token_seconds=fitted["request_token_seconds"],

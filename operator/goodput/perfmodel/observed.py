@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil
+from math import ceil, sqrt
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.intent import GpuType
@@ -81,7 +81,7 @@ def observed_prefill(
 
     That time is n decode steps of s seconds (at the speed `correction` of decode), which take in the own prompt and
     those that arrive meanwhile at r requests/s. A prompt adds its arithmetic c, of which the weight reads w of those
-    steps hide a part: t = n s + (c / speed - n w) (1 + r n s).
+    steps hide a part: t = n s + (hypot(c / speed, n w) - n w) (1 + r n s).
     """
     stages = shape.pipeline_parallel
     mean = _prompt(arch, gpu, shape, lengths.rounded())
@@ -90,6 +90,11 @@ def observed_prefill(
     prompts = 1.0 + rps / stages * decoding
     if added <= 0.0:
         return Prefill(1.0, 0.0)
-    arithmetic = (prefill_seconds - decoding) / prompts + hidden
-    speed = (added + hidden) / arithmetic if arithmetic > 0.0 else float("inf")
+    taken = (prefill_seconds - decoding) / prompts
+    speed = _arithmetic(added, hidden) / _arithmetic(taken, hidden) if taken > 0.0 else float("inf")
     return Prefill(speed, added * prompts / (added * prompts + decoding))
+
+
+def _arithmetic(added: float, hidden: float) -> float:
+    """Seconds of arithmetic that adds so much to reads of `hidden` seconds."""
+    return sqrt(added * (added + 2.0 * hidden))

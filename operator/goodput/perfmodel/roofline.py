@@ -1,20 +1,23 @@
 """Time of one engine step of a replica, from its architecture, its GPUs and what they reach of their peaks.
 
-  step = sum over (dense, experts) of max(bytes read / (bandwidth * MBU), FLOP / (peak * MFU))
+  step = dense weights and experts, each read (bytes / (bandwidth * MBU)) and multiplied (FLOP / (peak * MFU))
          + KV bytes / (bandwidth * MBU_kv) + attention FLOP of prompts / (peak * MFU_attention)
          + all-reduces + overhead per layer, step and sequence
 
-A batch of t tokens touches E*(1-(1-k/E)^t) of E experts. Communication is not hidden behind compute.
+Reading and multiplying overlap: experts take the longer of the two; dense weights sqrt(read^2 + multiply^2), which is
+the longer one but near the ridge, where a matrix product is slower than either roof (kernels at 128 to 512 rows).
+Communication is not hidden behind compute.
 """
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil, hypot, log2, sqrt
+from statistics import NormalDist
 
 from goodput.domain.architecture import Architecture, LayerKind
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
-from goodput.perfmodel.efficiency import BLOCK_FP8, WEIGHT_ONLY, Efficiency, efficiency, share_of
+from goodput.perfmodel.efficiency import BLOCK_FP8, WEIGHT_ONLY, Efficiency, efficiency, experts_touched, share_of
 from goodput.perfmodel.kvcache import rank_token_bytes
 from goodput.perfmodel.precision import KvFormat, compute_column, kv_format
 from goodput.perfmodel.weights import Parallel, rank_weights
@@ -34,6 +37,10 @@ class StepTimes(Value, frozen=True, kw_only=True):
     weights: float  # reading the weights that every token needs
     experts: float  # reading all experts of all layers (0: dense)
     expert_share: float  # experts a token visits / experts there are
+    expert_evenness: float  # shape of the gamma distribution of their popularity
+    rank_experts: float  # experts that a rank has, whole or a part of each
+    rank_visits: float  # of these, how many a token visits
+    fullest_rank: float = 0.0  # standard deviations by which the rank that most come to is above the mean one
     token_compute: float  # matrix products of one token with the dense weights
     token_expert_compute: float  # the same with the experts that it visits
     token_moves: float = 0.0  # sorting one token by experts and adding their answers up
@@ -53,25 +60,34 @@ class StepTimes(Value, frozen=True, kw_only=True):
     request_token: float  # the same for each token of its prompt
 
     def reads(self, tokens: float) -> float:
-        """Time to read the weights that a step of `tokens` tokens touches: E*(1-(1-k/E)^t) of E experts."""
+        """Time to read the weights that a step of `tokens` tokens touches."""
         if not self.experts:
             return self.weights
-        untouched: float = (1.0 - self.expert_share) ** tokens
-        return self.weights + self.experts * (1.0 - untouched)
+        return self.weights + self.experts * experts_touched(self.expert_share, tokens, self.expert_evenness)
 
     def products(self, batch: float, prompt_tokens: float = 0.0) -> float:
-        """Matrix products of a step: the slower of reads and compute, for dense weights and for experts.
+        """Matrix products of a step: reads and compute, of dense weights and of experts.
 
         The tokens of a prompt are all on one data-parallel rank, and the others wait for it at the experts.
         """
-        dense = max(self.weights, (batch + prompt_tokens * self.data_parallel) * self.token_compute)
+        dense = hypot(self.weights, (batch + prompt_tokens * self.data_parallel) * self.token_compute)
         if not self.experts:
             return dense
         tokens = batch + prompt_tokens
-        untouched: float = (1.0 - self.expert_share) ** tokens
+        return dense + self._expert_products(tokens) + tokens * self.token_moves
+
+    def _expert_products(self, tokens: float) -> float:
+        """The slower of reads and compute of the experts that `tokens` tokens touch, on the fullest rank."""
+        if tokens <= 0.0:
+            return 0.0
+        mean = experts_touched(self.expert_share, tokens, self.expert_evenness)
+        touched = min(1.0, mean + self.fullest_rank * sqrt(mean * (1.0 - mean) / self.rank_experts))
+        # How many tokens come to a rank varies as drawing does, and with the popularity of its experts.
+        drawing, popularity = tokens * self.rank_visits, self.expert_evenness * self.rank_experts
+        fullest = tokens * (1.0 + self.fullest_rank * sqrt(1.0 / drawing + 1.0 / popularity))
         # Grouped products work in tiles of rows, and every expert that is touched fills its last one with nothing.
-        compute = tokens * self.token_expert_compute + (1.0 - untouched) * self.expert_padding
-        return dense + max(self.experts * (1.0 - untouched), compute) + tokens * self.token_moves
+        compute = fullest * self.token_expert_compute + touched * self.expert_padding
+        return max(self.experts * touched, compute)
 
     def context_reads(self, context_tokens: float) -> float:
         """Time to read what is kept of one sequence of `context_tokens`."""
@@ -157,19 +173,16 @@ def step_times(
     dense_parameters = weights.dense / arch.stored_dense_bytes
     head_bytes = arch.head_parameters * arch.plain_bytes / tensor_parallel
     data = float(data_parallel)
-    ranks = tensor_parallel * data_parallel
-    # The fullest rank of whole experts holds the step up.
-    imbalance = 1.0 + (reach.expert_imbalance if expert_parallel and ranks > 1 else 0.0)
-    experts_format = expert_format(arch)
-    expert_compute = imbalance * rank.multiply(weights.experts / arch.quantised_bytes, experts_format)
-    expert_compute /= reach.expert_flops
+    expert_ranks = tensor_parallel * data_parallel if expert_parallel else 1
+    expert_compute = rank.multiply(weights.experts / arch.quantised_bytes, expert_format(arch)) / reach.expert_flops
     kv = rank.kept()
     latency, token_communication = _communication(arch, reach, tensor_parallel, data_parallel)
     fixed = reach.layer_seconds * arch.layers + reach.sparse_layer_seconds * arch.sparse_layers + reach.step_seconds
     fixed += reach.block_layer_seconds * arch.layers if BLOCK_FP8 in (attention_format, dense_format) else 0.0
     fixed += reach.data_parallel_seconds if data_parallel > 1 else 0.0
     fixed += latency + reach.hand_over_seconds * (pipeline_parallel - 1)
-    prompt_step = reach.prompt_layer_seconds * arch.layers + reach.sparse_prompt_layer_seconds * arch.sparse_layers
+    prompt_layer = reach.prompt_layer_seconds + reach.prompt_layer_doubling_seconds * log2(tensor_parallel)
+    prompt_step = prompt_layer * arch.layers + reach.sparse_prompt_layer_seconds * arch.sparse_layers
     slower, prompt_slower = 1.0 / speed, 1.0 / prefill_speed
     each = slower / data  # what a data-parallel rank does for its own sequences only
     return StepTimes(
@@ -179,8 +192,12 @@ def step_times(
             + rank.read(weights.dense, dense_format)
             + rank.read(head_bytes, "bf16")
         ),
-        experts=slower * imbalance * weights.experts / (rank.bandwidth * reach.expert_bandwidth),
+        experts=slower * weights.experts / (rank.bandwidth * reach.expert_bandwidth),
         expert_share=arch.expert_share,
+        expert_evenness=reach.expert_evenness,
+        rank_experts=arch.experts / expert_ranks,
+        rank_visits=arch.experts_per_token / expert_ranks,
+        fullest_rank=_fullest(expert_ranks),
         token_compute=prompt_slower
         / data
         * (rank.multiply(attention_parameters, attention_format) + rank.multiply(dense_parameters, dense_format)),
@@ -200,6 +217,11 @@ def step_times(
         request_token=reach.request_token_seconds,
         request=reach.request_seconds,
     )
+
+
+def _fullest(ranks: int) -> float:
+    """Expected standard deviations of the largest of so many normal numbers above their mean (Blom 1958)."""
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
 def _moved_bytes(arch: Architecture) -> float:
