@@ -55,6 +55,16 @@ def test_bytes_of_a_token_follow_the_precision_of_the_cache(dtype: str, want: in
     assert sized(LLAMA_8B, "--kv-cache-dtype", dtype)["kvBytesPerToken"] == want
 
 
+def test_what_a_window_keeps_is_said_beside_what_is_kept_of_every_token() -> None:
+    """Mistral-7B keeps 128 KiB of each of the last 4,096 tokens and nothing of those before."""
+    config = {**CODE_34B, "model_type": "mistral", "sliding_window": 4096}
+    result = size("-f", "-", "--gpu-type", "h100-sxm", stdin=json.dumps(config))
+    assert "0 bytes a token (0 B); 196,608 each of the last 4,096" in result.output
+    found = sized("-f", "-", stdin=json.dumps(config))
+    assert (found["kvBytesPerToken"], found["kvBytesPerTokenInWindow"]) == (0, 196_608)
+    assert all(place["kvTokens"] for place in found["gpuTypes"] if place["fits"])
+
+
 def test_the_table_says_where_it_fits_and_why_not_on_fewer() -> None:
     """The smallest replica of each type; what no replica of a type holds comes last."""
     output = size("meta-llama/Llama-3.1-70B-Instruct", "--gpu-type", "h100-sxm", "--gpu-type", "t4").output

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.perfmodel.families import FAMILIES
+from tests.perfmodel.odd_families import ODD_FAMILIES
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
@@ -63,6 +64,11 @@ def test_the_text_part_of_a_multimodal_config_counts():
         ({"mamba_num_heads": 64}, "mamba_num_heads"),
         ({"index_topk": 2048}, "index_topk"),
         ({"num_experts": 8}, "num_experts_per_tok"),
+        ({"use_cla": True}, "use_cla"),
+        ({"model_type": "falcon_mamba"}, "model_type"),
+        ({"text_config": "llama"}, "text_config"),
+        ({"num_experts": 8, "num_experts_per_tok": [2, 4]}, "num_experts_per_tok"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layers_enum": "1;2"}, "moe_layers_enum"),
         ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
         ({"quantization_config": {"quant_method": "magic"}}, "quantization_config.quant_method"),
     ],
@@ -83,10 +89,12 @@ def test_a_wrong_field_is_named(change, field):
         ({"quant_method": "awq"}, "int4", 0.5 + 2.5 / 128),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, "int4", 0.5 + 2.5 / 64),
         ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "int8", 1.0),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "int4", 0.5 + 2.5 / 4096),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 1.0),
         ({"quant_method": "mxfp4"}, "mxfp4", 0.53125),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", 1.0),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 0.5625),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, "nvfp4", 0.5625),
     ],
 )
 def test_quantised_weights_are_smaller_and_embeddings_are_not(config, precision, size):
@@ -139,11 +147,40 @@ def test_layers_with_a_window_are_told_from_those_without():
     assert window.window_tokens == 1024
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"model_type": "phi3", "sliding_window": 262144},
+        {"model_type": "mistral", "sliding_window": 131072},
+        {"layer_types": ["sliding_attention"] * 32, "sliding_window": 131072},
+        {"model_type": "llama4_text", "attention_chunk_size": 131072, "no_rope_layers": [1] * 32},
+    ],
+)
+def test_a_window_that_no_request_leaves_is_full_attention(window):
+    """Phi-4-mini names a window of twice its longest context: it keeps every token, as Llama does."""
+    assert architecture_from_config("mine", {**LLAMA, **window}).kv_bytes_per_token == 131_072
+
+
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_parameters_of_every_family_match_what_is_published(name):
     """Hybrids, shared KV, latent attention without query compression, GPT-2's own field names: within 1 %."""
     config, billions = FAMILIES[name]
     assert architecture_from_config(name, config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(ODD_FAMILIES))
+def test_families_that_say_it_in_their_own_way(name):
+    """Nested decoders, class defaults, values a layer, halves of widths, two layers in one: size within 1.5 %."""
+    config, billions, kept = ODD_FAMILIES[name]
+    found = architecture_from_config(name, config)
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=0.015)
+    assert found.kv_bytes_per_token == kept
+
+
+def test_an_expert_that_does_nothing_is_not_visited():
+    """LongCat chooses 12 of 512 experts and 256 that do nothing: 8 real ones on average."""
+    config = ODD_FAMILIES["meituan-longcat/LongCat-Flash-Chat"][0]
+    assert architecture_from_config("longcat", config).experts_per_token == 8
 
 
 @pytest.mark.parametrize(

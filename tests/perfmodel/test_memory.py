@@ -4,11 +4,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.perfmodel.families import FAMILIES
 
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import ModelDoesNotFit
 from goodput.domain.intent import GpuType
-from goodput.perfmodel import architecture, built_in_gpu_types, fit, model_ids
+from goodput.perfmodel import architecture, architecture_from_config, built_in_gpu_types, fit, model_ids
 from goodput.perfmodel.kvcache import rank_token_bytes
 from goodput.perfmodel.memory import KvPool
 from goodput.perfmodel.precision import kv_format
@@ -39,6 +40,14 @@ def gpu(name: str) -> GpuType:
 def test_kv_cache_of_llama_2_13b(batch, context, want):
     """2 * B * S * L * H * M bytes: 40 layers, 5,120 wide, 2 bytes."""
     assert batch * context * arch("meta-llama/Llama-2-13b-hf").kv_bytes_per_token == want
+
+
+def test_a_pool_of_windows_alone_holds_as_many_tokens_as_the_engine_says():
+    """Mistral-7B keeps the last 4,096 tokens in every layer: its pool holds whole requests, and tokens of them."""
+    name = "mistralai/Mistral-7B-v0.1"
+    pool = fit(architecture_from_config(name, FAMILIES[name][0]), gpu("l40s"))
+    assert pool.bytes_per_token == 0.0
+    assert pool.tokens == int(pool.max_concurrency * pool.max_model_len) > 32_768
 
 
 def test_kv_cache_of_a_500b_model_with_full_attention():

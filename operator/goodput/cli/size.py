@@ -53,6 +53,7 @@ class Sized:
     batch: int
     context: int
     kv_bytes_per_token: float  # of a long sequence, not divided over GPUs
+    window_bytes_per_token: float  # of a token that every window still holds
     kv_bytes: int  # of `batch` sequences of `context` tokens
     places: tuple[Place, ...]
 
@@ -163,6 +164,7 @@ def _sized(
         batch=batch,
         context=tokens,
         kv_bytes_per_token=plan.block_bytes * (plan.held_blocks(2.0 * far) - plan.held_blocks(float(far))) / far,
+        window_bytes_per_token=plan.block_bytes * (plan.held_blocks(1.0) - plan.held_blocks(0.0)),
         kv_bytes=batch * plan.block_bytes * plan.blocks_per_request(tokens),
         places=tuple(_place(arch, gpu, batch, tokens, tp=tp, kv_dtype=kv_dtype) for gpu in _types(patterns, mig)),
     )
@@ -250,7 +252,11 @@ def _told(sized: Sized) -> Iterator[str]:
     yield f"{arch.name}: {arch.parameters / 1e9:.3g}B parameters{active}, {arch.layers} layers"
     stored = f"{arch.weight_bytes_per_parameter:.2g} bytes a parameter" if arch.precision != "bf16" else "bf16"
     yield f"  Weights        {gib(arch.weight_bytes)} ({arch.precision}, {stored})".replace("(bf16, bf16)", "(bf16)")
-    yield f"  KV cache       {count(sized.kv_bytes_per_token)} bytes a token ({gib(sized.kv_bytes_per_token)})"
+    windows = {kept.window_tokens for kept in arch.kv_layers if kept.window_tokens}
+    recent = (
+        f"; {count(sized.window_bytes_per_token)} each of the last {count(max(windows))}" if len(windows) == 1 else ""
+    )
+    yield f"  KV cache       {count(sized.kv_bytes_per_token)} bytes a token ({gib(sized.kv_bytes_per_token)}){recent}"
     sequences = f"{sized.batch} sequence{'' if sized.batch == 1 else 's'} of {count(sized.context)} tokens"
     yield f"                 {count(sized.kv_bytes)} bytes for {sequences} ({gib(sized.kv_bytes)})"
     yield f"  Longest        {count(arch.max_model_len)} tokens"
@@ -287,6 +293,7 @@ def _as_json(sized: Sized) -> dict[str, Any]:
         "weightBytes": round(arch.weight_bytes),
         "kvCacheDtype": sized.kv_dtype,
         "kvBytesPerToken": round(sized.kv_bytes_per_token),
+        "kvBytesPerTokenInWindow": round(sized.window_bytes_per_token),
         "batch": sized.batch,
         "context": sized.context,
         "kvBytes": sized.kv_bytes,

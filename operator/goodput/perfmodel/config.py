@@ -17,12 +17,13 @@ from goodput.perfmodel.config_compressed import compressed
 from goodput.perfmodel.config_experts import read_feed_forward
 from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_layers import Layer, read_layers
+from goodput.perfmodel.config_parts import decoder_fields
 from goodput.perfmodel.config_quantisation import file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
 from goodput.perfmodel.config_states import Part
 
 # Families whose input and output embeddings are one matrix unless the config denies it.
-_TIED = ("gemma", "gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "starcoder2", "cohere")
+_TIED = ("gemma", "gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "starcoder2", "cohere", "RefinedWeb", "lfm2")
 
 
 def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architecture:
@@ -31,8 +32,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
     Raises `InvalidObject` (reason `ArchitectureInvalid`) that names the field.
     """
     refuse_other_than_decoders(name, mapping)
-    text = Fields(mapping).mapping("text_config") or Fields(mapping).mapping("llm_config")
-    fields = Fields({**mapping, **text.values} if text is not None else mapping)
+    fields = decoder_fields(mapping)
     layers = read_layers(fields)
     hidden = fields.integer("hidden_size")
     heads = fields.integer("num_attention_heads")
@@ -53,7 +53,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         kv_heads=kv_heads,
         head_dim=fields.integer("head_dim", max(1, hidden // heads)),
         vocabulary=vocabulary,
-        max_model_len=fields.integer("max_position_embeddings"),
+        max_model_len=fields.longest_context(),
         embedding_parameters=(0.0 if tied else embedding) + looked_up,
         head_parameters=embedding,
         attention_parameters=sum(part.parameters for part in parts),
@@ -80,6 +80,8 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
 
 
 def _parts(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> list[Part]:
+    if fields.flag("use_cla"):
+        raise fields.invalid("use_cla", "says that layers share keys and values in a way that is not modelled")
     if fields.raw("compress_ratios") is not None:
         ratios = fields.counts("compress_ratios")
         if len(ratios) < len(layers):

@@ -14,6 +14,8 @@ _INDEX_SCALE_BYTES = 4
 _BF16_BYTES = 2.0
 # Families whose attention multiplies its output by a gate that is as wide as the queries, unless the config denies it.
 _GATED = ("qwen3_next", "qwen3_5")
+# Families with latent vectors that the engine does not keep as such.
+_EXPANDED = frozenset({"minicpm3"})
 
 
 def read_part(fields: Fields, layer: Layer, hidden: int, index: int) -> Part:
@@ -54,11 +56,15 @@ def _grouped(fields: Fields, layer: Layer, hidden: int) -> Part:
     family = fields.text("model_type")
     gate = heads * value_dim if fields.flag("attn_output_gate", family.startswith(_GATED)) else 0
     queries, outputs = heads * key_dim, heads * value_dim
+    shared_rank = fields.count("share_q_dim")  # queries of all heads are made from one vector (Step 3)
+    asking = shared_rank * (hidden + queries) if shared_rank else hidden * queries
     kind, window = LayerKind.FULL, 0
     if layer.mixer is Mixer.WINDOW:
         kind, window = LayerKind.WINDOW, fields.integer("sliding_window")
     elif layer.mixer is Mixer.CHUNK:
         kind, window = LayerKind.CHUNK, fields.integer("attention_chunk_size")
+    if window >= fields.longest_context():
+        kind, window = LayerKind.FULL, 0  # no request ever leaves it (Phi-4-mini)
     kept = KvLayers(
         kind=kind,
         layers=1,
@@ -68,7 +74,7 @@ def _grouped(fields: Fields, layer: Layer, hidden: int) -> Part:
         attention_flops=2.0 * heads * (key_dim + value_dim),
     )
     return Part(
-        parameters=float(hidden * (queries + gate + keys + values + outputs)),
+        parameters=float(asking + hidden * (gate + keys + values + outputs)),
         kv_projection=float(hidden * (keys + values)),
         kept=(kept,),
     )
@@ -121,6 +127,16 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
     parameters = replicated + (query_rank or hidden) * queries + absorbed + outputs * hidden
     if fields.flag("mla_use_output_gate"):
         parameters += hidden * outputs
+    if fields.text("model_type") in _EXPANDED:
+        # Each head has its own keys and values, made from the latent vector and kept, values as wide as keys.
+        kept = KvLayers(
+            kind=LayerKind.FULL,
+            layers=1,
+            heads=heads,
+            elements_per_head=2 * (nope + rope),
+            attention_flops=4.0 * heads * (nope + rope),
+        )
+        return Part(parameters=float(parameters), replicated=float(replicated), kept=(kept,))
     kept = KvLayers(
         kind=LayerKind.FULL,
         layers=1,

@@ -8,11 +8,26 @@ from goodput.perfmodel.config_layers import Feed, Layer
 
 # Families (and activations) without a gate: two matrices, not three.
 _UNGATED = frozenset(
-    {"opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "falcon", "bloom", "phi", "mpt", "starcoder2", "nemotron"}
+    {
+        "apertus",
+        "bloom",
+        "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gptj",
+        "mpt",
+        "nemotron",
+        "opt",
+        "phi",
+        "RefinedWeb",
+        "RefinedWebModel",
+        "starcoder2",
+    }
 )
 _UNGATED_ACTIVATIONS = frozenset({"relu2"})
 # Families that leave out the width where it is four times the residual stream.
-_FOURFOLD = frozenset({"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt", "RefinedWeb"})
+_FOURFOLD = frozenset({"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt", "RefinedWeb", "RefinedWebModel"})
 
 
 class FeedForward(Value, frozen=True, kw_only=True):
@@ -50,6 +65,8 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
     visited = fields.integer("num_experts_per_tok")
     if visited > experts:
         raise fields.invalid("num_experts_per_tok", f"is {visited}, more than the {experts} experts there are")
+    # Some choices are of experts that do nothing (LongCat).
+    visited = max(1, round(visited * experts / (experts + fields.count("zero_expert_num"))))
     width = fields.count("moe_intermediate_size") or fields.count("intermediate_size")
     if not width:
         raise fields.invalid("moe_intermediate_size", "is missing: give it as in the model's config.json")
@@ -73,11 +90,19 @@ def _dense_width(fields: Fields, index: int, hidden: int, some_sparse: bool) -> 
         if index >= len(widths) or not widths[index]:
             raise fields.invalid("intermediate_size", f"has no width for layer {index}")
         return widths[index]
+    family = fields.text("model_type")
+    if family == "qwen":  # its field counts gate and up projection together
+        return max(1, fields.integer("intermediate_size") // 2)
+    if fields.flag("block_auto_adjust_ff_dim"):  # LFM2: two thirds, up to a whole multiple
+        whole = fields.integer("block_multiple_of", 256)
+        return -(-(2 * fields.integer("intermediate_size") // 3) // whole) * whole
+    if family == "arctic":
+        return hidden
     names = ("intermediate_size_mlp", "dense_intermediate_size", "intermediate_size")
     for name in names:
         if fields.count(name):
             return fields.integer(name)
-    if fields.text("model_type") in _FOURFOLD:
+    if family in _FOURFOLD:
         return 4 * hidden
     if some_sparse and fields.count("moe_intermediate_size"):
         return fields.integer("moe_intermediate_size")

@@ -17,14 +17,22 @@ _ALIASES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("num_kv_heads", "multi_query_group_num"),
+    "num_key_value_heads": ("num_kv_heads", "multi_query_group_num", "kv_n_heads", "num_attention_groups"),
     "head_dim": ("attention_head_dim", "kv_channels"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size"),
+    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "block_ff_dim"),
     "vocab_size": ("padded_vocab_size",),
-    "max_position_embeddings": ("n_positions", "max_sequence_length", "max_seq_len", "seq_length"),
-    "num_experts_per_tok": ("num_experts_per_token", "top_k_experts", "moe_topk", "moe_k", "num_experts_per_topk"),
+    "max_position_embeddings": ("n_positions", "max_sequence_length", "max_seq_len", "seq_length", "model_max_length"),
+    "num_experts_per_tok": (
+        "num_experts_per_token",
+        "top_k_experts",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+        "num_experts_per_topk",
+    ),
+    "moe_intermediate_size": ("expert_ffn_hidden_size",),
     "n_routed_experts": ("num_local_experts", "num_experts", "moe_num_experts"),
-    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
+    "n_shared_experts": ("num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
     "shared_expert_intermediate_size": (
         "moe_shared_expert_intermediate_size",
         "shared_intermediate_size",
@@ -33,6 +41,8 @@ _ALIASES = {
     "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_modules"),
     "moe_latent_size": ("routed_expert_hidden_size",),
 }
+# Families whose class has a longest context that their files leave out.
+_CONTEXTS = {"falcon": 2048, "RefinedWeb": 2048, "RefinedWebModel": 2048}
 
 
 def invalid(name: str, message: str) -> InvalidObject:
@@ -75,6 +85,10 @@ class Fields(Value, frozen=True):
         found = self.name_of(name)
         value = self.values.get(found)
         return 0 if value is None else self._whole(found, value, least=0)
+
+    def longest_context(self) -> int:
+        """Tokens that a request may have."""
+        return self.integer("max_position_embeddings", _CONTEXTS.get(self.text("model_type")))
 
     def number(self, name: str) -> float:
         """A number above 0. Raises `InvalidObject` where it is none or absent."""
@@ -124,6 +138,8 @@ class Fields(Value, frozen=True):
         return Fields(value, f"{self.prefix}{name}.")
 
     def _whole(self, name: str, value: Any, *, least: int) -> int:
+        if isinstance(value, list | tuple) and value and all(each == value[0] for each in value):
+            value = value[0]  # one for each layer, all alike (Hunyuan)
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise self.invalid(name, f"must be a whole number, not {value!r}")
         if value != int(value) or not least <= value <= _LARGEST:

@@ -74,6 +74,9 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
     count = fields.integer("num_hidden_layers")
     if count > 10_000:
         raise fields.invalid("num_hidden_layers", f"must be at most 10,000, not {count}")
+    if fields.text("model_type") == "longcat_flash":
+        # Each layer is two, with experts beside the first of them.
+        return tuple(Layer(mixer=Mixer.FULL, feed=feed) for feed in (Feed.BOTH, Feed.DENSE) * count)
     return tuple(
         Layer(mixer=mixer, feed=feed) for mixer, feed in zip(_mixers(fields, count), _feeds(fields, count), strict=True)
     )
@@ -173,6 +176,8 @@ def _by_indices(fields: Fields, count: int) -> tuple[Mixer, ...]:
         return _chosen(count, (index - 1 for index in full), Mixer.FULL, Mixer.KIMI_DELTA)
     if fields.sequence("attn_layer_indices"):
         return _chosen(count, fields.counts("attn_layer_indices"), Mixer.FULL, Mixer.MAMBA2)
+    if fields.sequence("full_attn_idxs"):
+        return _chosen(count, fields.counts("full_attn_idxs"), Mixer.FULL, Mixer.CONVOLUTION)
     for name, zero, one in (
         ("attn_type_list", Mixer.LIGHTNING, Mixer.FULL),
         ("hybrid_layer_pattern", Mixer.FULL, Mixer.WINDOW),
@@ -231,10 +236,10 @@ def _feeds(fields: Fields, count: int) -> tuple[Feed, ...]:
     """Which layers have experts."""
     if fields.count("n_routed_experts") <= 1:
         return (Feed.DENSE,) * count
-    if fields.flag("enable_moe_block"):
-        return (Feed.BOTH,) * count
+    beside = any(fields.flag(name) for name in ("enable_moe_block", "residual_moe", "use_residual"))
     sparse = _sparse(fields, count)
-    return tuple(Feed.SPARSE if index in sparse else Feed.DENSE for index in range(count))
+    experts = Feed.BOTH if beside else Feed.SPARSE
+    return tuple(experts if index in sparse else Feed.DENSE for index in range(count))
 
 
 def _sparse(fields: Fields, count: int) -> frozenset[int]:
@@ -247,6 +252,12 @@ def _sparse(fields: Fields, count: int) -> frozenset[int]:
         if len(flags) < count:
             raise fields.invalid("moe_layer_freq", f"has {len(flags)} entries, not {count} (num_hidden_layers)")
         return frozenset(index for index in every if flags[index])
+    listed = fields.raw("moe_layers_enum")  # 3,4,5 (Step)
+    if isinstance(listed, str):
+        numbers = [each.strip() for each in listed.split(",") if each.strip()]
+        if not all(each.isdecimal() for each in numbers):
+            raise fields.invalid("moe_layers_enum", "must be numbers of layers between commas")
+        return frozenset(map(int, numbers)) & frozenset(every)
     if fields.sequence("moe_layers"):
         return frozenset(fields.counts("moe_layers")) & frozenset(every)
     if fields.count("expert_layer_period"):

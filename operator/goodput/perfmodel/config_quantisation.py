@@ -46,6 +46,8 @@ _FORMATS = {
     "mxfp4": "mxfp4",
     "w4a8_mxfp4_fp8": "mxfp4",
 }
+# Elements of a group where one scale holds for a channel (a group size of -1): a few thousand, as layers are wide.
+_WHOLE_CHANNEL = 4096
 _WEIGHT_ONLY = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_round", "inc"})
 
 
@@ -67,6 +69,9 @@ def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
     config = fields.mapping("quantization_config")
     if config is None or not config.values:
         return Quantisation(precision="bf16", quantised_bytes=plain, plain_bytes=plain)
+    nested = config.mapping("quantization")  # ModelOpt's own file has it one level deeper
+    if nested is not None and config.raw("quant_algo") is None:
+        config = Fields({**config.values, **nested.values}, nested.prefix)
     expert_format = _expert_format(fields, config)
     method = config.text("quant_method").lower()
     algorithm = config.text("quant_algo").lower()
@@ -130,10 +135,12 @@ def _expert_format(fields: Fields, config: Fields) -> str:
 
 def _uniform(config: Fields, method: str, algorithm: str) -> tuple[str, float]:
     """Format and bytes of a parameter where one format holds for all that is quantised."""
-    group = config.count("group_size") or None
     if method in _WEIGHT_ONLY:
         bits = config.count("bits") or config.count("w_bit") or 4
+        if config.raw("group_size") == -1:
+            return _integers(config, "bits", bits, _WHOLE_CHANNEL)
         return _integers(config, "bits", bits, config.count("group_size") or config.count("q_group_size") or 128)
+    group = config.count("group_size") or None
     if method == "bitsandbytes":
         if config.flag("load_in_8bit"):
             return "int8", stored_bytes("int8")

@@ -9,6 +9,7 @@ from typing import Any
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel.config_fields import invalid
+from goodput.perfmodel.config_parts import nested_decoder
 
 _ENCODERS = re.compile(
     r"^(bert|.*roberta.*|distilbert|deberta.*|electra|albert|mpnet|modernbert|nomic_bert|camembert|xlm|xlnet|ernie|"
@@ -17,6 +18,7 @@ _ENCODERS = re.compile(
 _ENCODER_DECODERS = re.compile(r"^(.*t5|bart|mbart|marian|pegasus|led|m2m_100|whisper|blenderbot.*|prophetnet|nllb.*)$")
 _VISION = re.compile(r"^(clip.*|siglip.*|vit.*|deit|swin.*|dinov2.*|beit|convnext.*|resnet|segformer|detr|sam)$")
 _AUDIO = re.compile(r"^(wav2vec2.*|hubert|wavlm|musicgen|bark|encodec|speecht5|vits)$")
+_WITHOUT_ATTENTION = re.compile(r"^(mamba2?|falcon_mamba|rwkv.*)$")
 _ENDINGS = {
     "ForMaskedLM": "an encoder that fills in masked words",
     "ForSequenceClassification": "a classifier or reranker",
@@ -50,24 +52,21 @@ def refuse_other_than_decoders(name: str, mapping: Mapping[str, Any]) -> None:
         ):
             if pattern.match(family):
                 raise invalid("model_type", f"{family!r} is {what}; {decoder}")
+        if _WITHOUT_ATTENTION.match(family):
+            raise invalid("model_type", f"{family!r} has no attention at all, which is not modelled")
     classes = mapping.get("architectures")
     for each in classes if isinstance(classes, list | tuple) else ():
         for ending, what in _ENDINGS.items():
             if isinstance(each, str) and each.endswith(ending):
                 raise invalid("architectures", f"{each!r} is {what}; {decoder}")
-        if isinstance(each, str) and re.fullmatch(r"[A-Za-z0-9]+Model", each) and not _generates(classes):
+        if isinstance(each, str) and re.fullmatch(r"[A-Za-z0-9]+Model", each) and not _generates(mapping, classes):
             raise invalid("architectures", f"{each!r} has no output layer, as embedding models have none; {decoder}")
-    text = mapping.get("text_config")
+    text = nested_decoder(mapping)
     if mapping.get("use_bidirectional_attention") is True or (
-        isinstance(text, Mapping) and text.get("use_bidirectional_attention") is True
+        text is not None and text.get("use_bidirectional_attention") is True
     ):
         raise invalid("use_bidirectional_attention", f"makes this an encoder, such as embedding models are; {decoder}")
-    if (
-        isinstance(mapping.get("vision_config"), Mapping)
-        and not isinstance(text, Mapping)
-        and not isinstance(mapping.get("llm_config"), Mapping)
-        and mapping.get("num_hidden_layers") is None
-    ):
+    if isinstance(mapping.get("vision_config"), Mapping) and text is None and mapping.get("num_hidden_layers") is None:
         raise invalid("vision_config", f"stands alone: there is no text_config; {decoder}")
     if _ID.search(name):
         raise InvalidObject(
@@ -77,5 +76,11 @@ def refuse_other_than_decoders(name: str, mapping: Mapping[str, Any]) -> None:
         )
 
 
-def _generates(classes: Any) -> bool:
-    return any(isinstance(each, str) and ("ForCausalLM" in each or "LMHead" in each) for each in classes)
+def _generates(mapping: Mapping[str, Any], classes: Any) -> bool:
+    """Whether a class or the part that holds the decoder has an output layer (InternVLChatModel, ChatGLMModel)."""
+    nested, loaders = nested_decoder(mapping) or {}, mapping.get("auto_map")
+    inner = nested.get("architectures")
+    named = [*classes, *(inner if isinstance(inner, list | tuple) else ())]
+    if isinstance(loaders, Mapping) and "AutoModelForCausalLM" in loaders:
+        return True
+    return any(isinstance(each, str) and ("ForCausalLM" in each or "LMHead" in each) for each in named)

@@ -49,7 +49,7 @@ class KvPool(Value, frozen=True, kw_only=True):
     pool_bytes: float
     bytes_per_token: float  # on one rank, layers with full attention
     window_bytes: float  # on one rank, fixed cost of a long sequence: windows, chunks and states
-    tokens: int  # of full attention, were one long sequence to hold them all
+    tokens: int  # of full attention, were one long sequence to hold them all; without any, as the engine reports them
     max_model_len: int  # longest request that fits, at most the model's own
     max_concurrency: float  # requests of `max_model_len` at once, as the engine reports it
     blocks: int  # of the pool, one of which the engine keeps for itself
@@ -176,6 +176,10 @@ def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit
     if longest < limit:
         longest = longest // BLOCK_TOKENS * BLOCK_TOKENS
     per_token, fixed = _costs(plan)
+    if per_token > 0:
+        tokens = int(max(0.0, pool - fixed) / per_token) // BLOCK_TOKENS * BLOCK_TOKENS
+    else:
+        tokens = plan.size_tokens(pool, longest)
     return KvPool(
         weight_bytes=stored,
         activation_bytes=activations,
@@ -183,7 +187,7 @@ def _fit(arch: Architecture, gpu: GpuType, request: _Request) -> KvPool | _Unfit
         pool_bytes=pool,
         bytes_per_token=per_token,
         window_bytes=fixed,
-        tokens=int(max(0.0, pool - fixed) / per_token) // BLOCK_TOKENS * BLOCK_TOKENS if per_token > 0 else 0,
+        tokens=tokens,
         max_model_len=longest,
         max_concurrency=parallel.data * plan.max_concurrency(pool, longest),
         blocks=plan.blocks(pool),
