@@ -1,7 +1,8 @@
 """When the status of a Model is worth a write.
 
-At once: a flip of an urgent condition, a decision that says something new, a change of replicas. Otherwise at most once
-in five minutes, and only where a verdict turned or a figure moved beyond its noise. Live values are metrics.
+At once: a flip of an urgent condition, a decision that says something new, a change of replicas, an edited SLO.
+Otherwise at most once in five minutes, and only where a verdict turned or a figure moved beyond its noise. Live values
+are metrics.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class StatusBook:
         if not known.written:
             if present is None or not present.conditions:
                 return True
-            self._adopt(known, present, now)
+            self._adopt(known, view, present, now)
         if signature != known.signature or _update_flips(conditions, present):
             return True
         latest = known.latest
@@ -231,7 +232,7 @@ class StatusBook:
         return known
 
     @staticmethod
-    def _adopt(known: _Known, present: ModelStatus, now: float) -> None:
+    def _adopt(known: _Known, view: ModelView, present: ModelStatus, now: float) -> None:
         """After a restart: what is there was written by us before. Its figures count as written now."""
         urgent = {kind.value for kind in URGENT}
         verdicts = frozenset((c.type, c.status, c.reason) for c in present.conditions)
@@ -245,6 +246,7 @@ class StatusBook:
             present.pool_summary,
             present.cost_per_hour,
             frozenset(verdict for verdict in verdicts if verdict[0] in urgent),
+            view.intent.objective,
         )
         known.decision_id = present.last_decision.id if present.last_decision else ""
 
@@ -273,7 +275,9 @@ def _update_flips(conditions: Iterable[Condition], present: ModelStatus | None) 
 def _signature(view: ModelView, plan: ModelPlan, conditions: Iterable[Condition]) -> tuple[object, ...]:
     pool, canary = pool_of(view, plan), canary_of(view, plan)
     urgent = frozenset((c.type, c.status, c.reason) for c in conditions if c.type in URGENT)
-    return view.intent.generation, replicas_text(pool), pool_summary(pool, canary), cost_text(plan), urgent
+    # By another SLO what was said of the earlier one is wrong.
+    said = view.intent.generation, replicas_text(pool), pool_summary(pool, canary), cost_text(plan), urgent
+    return *said, view.intent.objective
 
 
 def _figures(plan: ModelPlan, window: FigureWindow, now: float) -> dict[str, Figure]:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from goodput.adapters.kinds import SLOS
+from goodput.decide import decide
 from goodput.domain.decision import Action, Clamp, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.percent import percent
@@ -167,6 +169,21 @@ async def test_a_figure_that_moves_waits_five_minutes(bench: Any) -> None:
     await bench.tick(17)
     assert [write[1] for write in bench.api.writes].count("Model/status") == 1
     assert bench.status()["attainment"] == "60%"
+
+
+async def test_an_edited_slo_is_judged_at_once(bench: Any) -> None:
+    """What was said of the one before it does not stand for five minutes, nor is it written twice."""
+    bench.operator.loop.decide = decide
+    slo = {"kind": "SLO", "metadata": {"name": "chat", "namespace": "a"}}
+    bench.apply({**slo, "spec": {"ttft": "1ms", "tpot": "1ms"}})
+    await written(bench)
+    assert bench.condition("SLOMet") == ("False", "SLOInfeasible")
+    bench.apply({**bench.api.objects[SLOS.plural][Key("a", "chat")], "spec": {"ttft": "2s", "tpot": "100ms"}})
+    bench.api.writes.clear()
+    await bench.tick()
+    assert bench.condition("SLOMet") == ("Unknown", "TooFewRequests")
+    await bench.tick(5)
+    assert [write[1] for write in bench.api.writes].count("Model/status") == 1
 
 
 async def test_what_engines_make_of_their_gpus_is_in_status(bench: Any) -> None:
