@@ -75,6 +75,41 @@ def test_what_was_predicted_for_is_said() -> None:
     assert "on 1 x h100-sxm-1g.20gb, " in predict("Qwen/Qwen3-8B", "--gpu-type", "h100-sxm-1g.20gb").output
 
 
+@pytest.mark.parametrize(
+    ("system", "degrees", "reason"),
+    [
+        ("h100_sxm", "8,1,1,1", ""),
+        (
+            "h100_sxm",
+            "16,1,1,1",
+            "tp_size: 16 ranks are more than the 8 GPUs of a node of h100-sxm: how fast a network is",
+        ),
+        ("h100_sxm", "8,1,2,1", "attention_dp_size: 16 ranks are more than the 8 GPUs of a node of h100-sxm"),
+        ("h100_sxm", "1,1,16,16", "attention_dp_size: 16 ranks are more than the 8 GPUs of a node of h100-sxm"),
+        ("h100_sxm", "8,2,1,1", ""),
+        ("a100_pcie", "4,1,1,1", ""),
+        ("a100_pcie", "8,1,1,1", "tp_size: 8 ranks are more than the 4 GPUs of a node of a100-80g-pcie"),
+        ("gb200", "16,1,1,1", ""),
+        ("gb200", "64,1,2,64", "attention_dp_size: 128 ranks are more than the 72 GPUs that links of gb200 join"),
+        ("gh200-96g", "2,1,1,1", "tp_size: 2 ranks are more than the 1 GPU of a node of gh200-96g"),
+        ("h100-sxm-3g.40gb", "2,1,1,1", "tp_size: 2 ranks are more than the 1 GPU of a node of h100-sxm-3g.40gb"),
+    ],
+)
+def test_no_layer_is_exchanged_over_a_network(system: str, degrees: str, reason: str) -> None:
+    """Ranks beyond a node, or beyond the rack of GB200 that links join: empty, with the reason; stages may be apart."""
+    row = ROW.replace("h100_sxm", system).replace("2,1,1,1", degrees).replace("bf16", "fp8")
+    (found,) = table(f"{COLUMNS}\n{row}\n")
+    assert found["reason"][: len(reason) or 1] == reason
+    assert all((found[name] == "") is bool(reason) for name in RESULTS[:-1])
+
+
+def test_ranks_over_a_network_are_named_by_their_flag() -> None:
+    """One point fails, and says what to change."""
+    result = predict(QWEN, "--gpu-type", "h100-sxm", "--tp", "16")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: --tp: 16 ranks are more than the 8 GPUs of a node of h100-sxm")
+
+
 def test_a_request_of_one_token_has_no_time_per_token() -> None:
     """As the engine counts it."""
     (found,) = table(f"{COLUMNS}\n{ROW.replace(',1000,32', ',1,32')}")

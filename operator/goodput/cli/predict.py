@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from goodput.cli.flags import FORMATS, complete_gpu_type, complete_model, text_file, tokens
 from goodput.cli.output import emit, say, show, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 # Flag that says what a column of the table holds.
 _FLAGS = {
@@ -82,13 +85,11 @@ def predict(
     That is how engines are benchmarked (a closed loop): a new request is sent when one ends. For what a replica does
     under requests that come when they come, see `plan`.
     """
-    from goodput.perfmodel.points import predict_rows
-
     if bool(model) == bool(points):
         raise click.UsageError("say what to predict: MODEL with --gpu-type, or a table with --points")
     if points is not None:
         columns, rows = _read(points)
-        answers = predict_rows(rows)
+        answers = _predicted(rows)
     else:
         if gpu_type is None:
             raise click.UsageError("--gpu-type: say on which, such as h100-sxm")
@@ -108,10 +109,29 @@ def predict(
             "osl": f"{output_tokens:.0f}",
             "batch_size": str(batch),
         }
-        columns, answers = list(row), predict_rows([row], mean_length=1.0)
+        columns, answers = list(row), _predicted([row], mean_length=1.0)
         if reason := answers[0]["reason"]:
             raise click.ClickException(_by_flag(reason))
     _show(columns, answers, output, one=points is None)
+
+
+def _predicted(rows: Sequence[Mapping[str, str]], **how: float) -> list[dict[str, str]]:
+    """The rows with what is predicted for them, and a reason where their ranks would exchange over a network."""
+    from goodput.perfmodel.gpus import beyond_links
+    from goodput.perfmodel.points import RESULTS, gpu_of, predict_rows, read_point
+
+    answers = predict_rows(rows, **how)
+    for answer in answers:
+        if answer["reason"]:
+            continue
+        point = read_point(answer)
+        ranks = {"tp_size": point.tensor, "attention_dp_size": point.tensor * point.data}
+        gpu = gpu_of(point.system)
+        for column, number in ranks.items():
+            if reason := beyond_links(gpu, number):
+                answer.update({**dict.fromkeys(RESULTS, ""), "reason": f"{column}: {reason}"})
+                break
+    return answers
 
 
 def _by_flag(reason: str) -> str:

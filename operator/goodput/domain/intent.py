@@ -97,6 +97,11 @@ class GpuType(Value, frozen=True, kw_only=True):
     unconfirmed: tuple[str, ...] = ()  # which of these figures nobody confirmed
 
     @property
+    def linked_gpus(self) -> int:
+        """GPUs that reach each other without a network: those of a node, or of the rack that their links join."""
+        return max(self.gpus_per_node, self.scale_up_gpus)
+
+    @property
     def carriers(self) -> tuple[Carrier, ...]:
         """Every way by which nodes carry it, that of rendered pods first."""
         return (Carrier(self.resource_name, self.node_selector), *self.alternatives)

@@ -47,6 +47,15 @@ def slices_per_card(gpu: GpuType, card: GpuType) -> int:
     return min(_COMPUTE_SLICES // compute, round(memory))
 
 
+def beyond_links(gpu: GpuType, ranks: int) -> str:
+    """Why nothing is known of so many ranks that exchange what each layer computed ('' where they are near enough)."""
+    if ranks <= gpu.linked_gpus:
+        return ""
+    near = f"{gpu.linked_gpus} GPU{'' if gpu.linked_gpus == 1 else 's'}"
+    where = f"of a node of {gpu.name}" if gpu.linked_gpus == gpu.gpus_per_node else f"that links of {gpu.name} join"
+    return f"{ranks} ranks are more than the {near} {where}: how fast a network is, is not known"
+
+
 def _gpu_type(row: dict[str, Any]) -> GpuType:
     carriers = tuple(Carrier(item["resource"], tuple(sorted(item["labels"].items()))) for item in row["carriers"])
     return GpuType(
