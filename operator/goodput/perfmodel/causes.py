@@ -109,7 +109,7 @@ def _work(wanted: Requirements, option: Option, why: Slow) -> str:
         return f"{what} takes {flops / 1e12:.3g} TFLOP"
     if why.binds is Bottleneck.BANDWIDTH:
         chunk = shape.max_num_batched_tokens or engine_defaults(option.gpu)[1]
-        read = ceil(tokens / chunk) * rank_weight_bytes(arch, option.gpu, 1, min(tokens, chunk))
+        read = ceil(tokens / chunk) * rank_weight_bytes(arch, 1, min(tokens, chunk))
         return f"{what} reads {read / _GIB:.1f} GiB of weights"
     if why.binds is Bottleneck.LAUNCHES:
         return f"{what} waits until the kernels of {arch.layers} layers are launched"

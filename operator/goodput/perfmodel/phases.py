@@ -11,7 +11,6 @@ from goodput.domain.architecture import Architecture, KvLayers, LayerKind
 from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.capacity import Shape, replica_times
-from goodput.perfmodel.efficiency import efficiency, experts_touched
 from goodput.perfmodel.kvcache import rank_token_bytes
 from goodput.perfmodel.lengths import Lengths
 from goodput.perfmodel.memory import engine_defaults
@@ -54,8 +53,7 @@ def decode(arch: Architecture, gpu: GpuType, shape: Shape, *, batch: float, cont
     """One plain step of one token for each of `batch` sequences of `context_tokens`."""
     ranks = shape.tensor_parallel * shape.pipeline_parallel
     flop = batch * (_weight_flop(arch) + _head_flop(arch) + _attention_flop(arch, context_tokens))
-    moved = rank_weight_bytes(arch, gpu, shape.tensor_parallel, batch)
-    moved += batch * _kept_bytes(arch, shape, context_tokens)
+    moved = rank_weight_bytes(arch, shape.tensor_parallel, batch) + batch * _kept_bytes(arch, shape, context_tokens)
     times = replica_times(arch, gpu, Shape(tensor_parallel=shape.tensor_parallel, kv_dtype=shape.kv_dtype))
     return Phase(
         name=f"decode, batch {batch:.0f}",
@@ -74,7 +72,7 @@ def prefill(arch: Architecture, gpu: GpuType, shape: Shape, lengths: Lengths) ->
     chunks = max(1.0, tokens / chunk)
     # A token attends to the half of the prompt that comes before it, on average. The last one alone goes to the head.
     flop = tokens * (_weight_flop(arch) + _attention_flop(arch, tokens / 2.0)) + _head_flop(arch)
-    moved = chunks * rank_weight_bytes(arch, gpu, shape.tensor_parallel, min(tokens, chunk))
+    moved = chunks * rank_weight_bytes(arch, shape.tensor_parallel, min(tokens, chunk))
     moved += _kept_bytes(arch, shape, tokens)
     return Phase(
         name="prefill",
@@ -143,13 +141,15 @@ def _attention_flop(arch: Architecture, context_tokens: float) -> float:
     )
 
 
-def rank_weight_bytes(arch: Architecture, gpu: GpuType, tensor_parallel: int, tokens: float) -> float:
-    """Bytes of weights that one tensor rank reads in a step of so many tokens, experts as they are touched."""
+def rank_weight_bytes(arch: Architecture, tensor_parallel: int, tokens: float) -> float:
+    """Bytes of weights that one tensor rank reads in a step of so many tokens: E*(1-(1-k/E)^t) of E experts.
+
+    That is what equally popular experts need; how few of them a step does with is fitted to times (`efficiency`).
+    """
     weights = rank_weights(arch, Parallel(tensor=tensor_parallel))
-    evenness = efficiency(gpu.name, gpu.scale_up_bytes_per_second).expert_evenness
-    touched = experts_touched(arch.expert_share, tokens, evenness)
+    untouched: float = (1.0 - arch.expert_share) ** tokens
     head = arch.head_parameters * arch.plain_bytes / tensor_parallel
-    return weights.attention + weights.dense + head + weights.experts * touched
+    return weights.attention + weights.dense + head + weights.experts * (1.0 - untouched)
 
 
 def _kept_bytes(arch: Architecture, shape: Shape, context_tokens: float) -> float:
