@@ -111,6 +111,21 @@ def test_a_count_is_a_whole_number(wrong: Any) -> None:
     assert refused.value.field == "spec.scaling.minReplicas"
 
 
+@pytest.mark.parametrize(
+    ("changed", "field", "message"),
+    [
+        ({"gpuTypes": "l4"}, "gpuTypes", "Input should be a list, not 'l4'"),
+        ({"architecture": {"moe_layer_freq": 1}}, "architecture.moe_layer_freq", "Input should be a list, not 1"),
+        ({"scaling": 3}, "scaling", "Input should be an object, not 3"),
+    ],
+)
+def test_messages_speak_of_lists_and_objects(changed: dict[str, Any], field: str, message: str) -> None:
+    """Users write YAML, and know no tuples or instances of classes."""
+    with pytest.raises(InvalidObject) as refused:
+        Model.parse(_model(**changed))
+    assert (refused.value.field, refused.value.message) == (f"spec.{field}", message)
+
+
 def test_fields_of_a_newer_version_are_ignored() -> None:
     """An older operator must live with objects that a newer CRD admits."""
     assert Model.parse(_model(fromTheFuture={"x": 1})).spec == Model.parse(_model()).spec

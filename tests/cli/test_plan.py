@@ -115,6 +115,15 @@ def test_who_is_much_faster_than_readers_is_told() -> None:
     assert "People read" not in slow
 
 
+@pytest.mark.parametrize("rate", ["1", "10", "20", "60"])
+def test_a_looser_objective_is_cheaper_only_where_its_notch_is(rate: str) -> None:
+    """The note and the table of notches never contradict each other."""
+    output = plan("-f", "-", "--rate", rate, stdin=manifests()).output
+    cheaper = "TPOT 50 ms -> 100 ms saves " in output
+    assert ("a looser tpot is cheaper, unless programs read" in output) == cheaper
+    assert ("at this load a looser tpot costs the same." in output) == (not cheaper)
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "want"),
     [

@@ -82,6 +82,14 @@ def test_what_is_asked_for_must_fit_at_once() -> None:
     assert many["why"].startswith("TP 1: the KV cache holds ")
 
 
+def test_heads_that_cannot_be_cut_further_do_not_hide_what_is_too_small() -> None:
+    """Phi-4 has 10 KV heads: of GPUs with 22 GiB two hold it, but not 16 long requests, and four cannot divide it."""
+    found = sized("microsoft/phi-4", "--gpu-type", "a10g", "--batch", "16", "--context", "8192")["gpuTypes"][0]
+    assert not found["fits"]
+    assert found["why"].startswith("TP 2: the KV cache holds ")
+    assert found["why"].endswith("; TP 8 neither divides the 10 key-value heads nor is a multiple of them")
+
+
 def test_lower_precision_fits_where_the_checkpoint_does_not() -> None:
     """70B on one H100 as int4; on a T4 fp8 has no kernels, and that is said."""
     found = sized("meta-llama/Llama-3.1-70B-Instruct", "--precision", "int4", "--gpu-type", "h100-sxm")

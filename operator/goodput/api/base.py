@@ -131,6 +131,16 @@ class ApiObject(ApiModel):
             raise InvalidObject(*_field_and_message(first)) from error
 
 
+# Users write YAML, and know no tuples or instances of classes.
+_PLAIN_WORDS = {
+    "tuple_type": "Input should be a list",
+    "list_type": "Input should be a list",
+    "dict_type": "Input should be an object",
+    "model_type": "Input should be an object",
+    "model_attributes_type": "Input should be an object",
+}
+
+
 def _field_and_message(error: Mapping[str, Any]) -> tuple[str, str]:
     path = ""
     for part in error["loc"]:
@@ -139,7 +149,7 @@ def _field_and_message(error: Mapping[str, Any]) -> tuple[str, str]:
     path = (path + str(context.get("path", ""))).lstrip(".")
     if error["type"] == "missing":
         return path, "required, but not set"
-    message = str(error["msg"])
+    message = _PLAIN_WORDS.get(error["type"], str(error["msg"]))
     return path, f"{message}, not {error['input']!r}" if _is_short(error) else message
 
 

@@ -322,8 +322,13 @@ def _reading(plan: Planned) -> Iterator[str]:
     if not remark or plan.winner is None:
         return
     looser = next((n for n in plan.notches if n.bound == "TPOT" and n.after > n.before), None)
-    saves = f": {notch_text(looser)}" if looser is not None and (looser.saving or 0.0) >= _NOTHING else ""
-    yield f"{_sentence(remark)}{saves}."
+    if looser is None or looser.saving is None:
+        yield f"{_sentence(remark)}."
+    elif looser.saving >= _NOTHING:
+        unless = "unless programs read or most tokens are reasoning"
+        yield f"{_sentence(remark)}; a looser tpot is cheaper, {unless}: {notch_text(looser)}."
+    else:
+        yield f"{_sentence(remark)}; at this load a looser tpot costs the same."
 
 
 def _reasoning(plan: Planned) -> Iterator[str]:

@@ -188,10 +188,11 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
     if why:
         return Place(gpu=gpu, tensor_parallel=degrees[0], pool=None, at_once=0.0, per_card=0.0, why=why)
     last = Place(gpu=gpu, tensor_parallel=degrees[-1], pool=None, at_once=0.0, per_card=0.0, why="")
+    short = ""  # what the largest degree that can be cut lacks
     for degree in degrees:
         refused = cannot_split(arch, Parallel(tensor=degree))
         if refused is not None:
-            why = refused[1]
+            why = f"{short}; {refused[1]}" if short else refused[1]
             continue
         if degree > gpu.gpus_per_node:
             why = f"a node of {gpu.name} has {gpu.gpus_per_node} GPU{'' if gpu.gpus_per_node == 1 else 's'}"
@@ -199,7 +200,7 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
         try:
             pool = _fit(arch, gpu, degree, tokens, kv_dtype)
         except ModelDoesNotFit as error:
-            why = _short(str(error), degree)
+            why = short = _short(str(error), degree)
             continue
         at_once = pool.sequences(float(tokens)) if pool.max_model_len >= tokens else 0.0
         last = Place(
@@ -208,7 +209,7 @@ def _place(arch: Architecture, gpu: GpuType, batch: int, tokens: int, *, tp: int
         if int(at_once) >= batch:
             return last
         holds = f"{int(at_once)} of {batch} sequences" if at_once else f"a request of {pool.max_model_len} tokens"
-        why = f"TP {degree}: the KV cache holds {holds}"
+        why = short = f"TP {degree}: the KV cache holds {holds}"
     return Place(gpu=gpu, tensor_parallel=last.tensor_parallel, pool=None, at_once=0.0, per_card=0.0, why=why)
 
 

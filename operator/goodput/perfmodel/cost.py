@@ -153,5 +153,5 @@ def beyond_reading(tpot_seconds: float) -> str:
     times = READING_SECONDS_PER_TOKEN / tpot_seconds
     return (
         f"people read a token in about {READING_SECONDS_PER_TOKEN * 1e3:.0f} ms: {tpot_seconds * 1e3:.0f} ms is "
-        f"{times:.1f} times as fast; a looser tpot is cheaper, unless programs read or most tokens are reasoning"
+        f"{times:.1f} times as fast"
     )
