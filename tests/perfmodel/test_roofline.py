@@ -42,8 +42,8 @@ def test_longer_prompts_take_longer_and_cost_decode_more(times: StepTimes, one: 
     assert extra <= extra_long * (1 + 1e-9)
 
 
-@given(NAMES, st.floats(1, 256), st.floats(0, 20_000))
-def test_tensor_parallelism_divides_reads_and_never_fixed_times(name: str, batch: float, context: float) -> None:
+@given(NAMES, st.floats(1, 256), st.integers(0, 20_000))
+def test_tensor_parallelism_divides_reads_and_never_fixed_times(name: str, batch: float, context: int) -> None:
     one, two = (step_times(architecture(name), GPUS["h100-sxm"], tensor) for tensor in (1, 2))
     assert two.reads(batch) < one.reads(batch)
     assert two.reads(batch) >= 0.5 * one.reads(batch) * (1 - 1e-9)
