@@ -21,7 +21,7 @@ from goodput.decide import Policy
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import Snapshot
+from goodput.domain.observed import Snapshot, Undecided
 from goodput.domain.plan import ModelPlan, Plan
 from goodput.runtime.metrics import Metrics
 from goodput_controllers.memories import Memories
@@ -218,7 +218,7 @@ class FleetLoop:
         except Exception:
             log.exception("the fleet cannot be decided as a whole: trying each Model")
         broken: dict[Key, Exception] = {}
-        sound = []
+        sound, unsound = [], []
         for view in snapshot.models:
             try:
                 self.decide(replace(snapshot, models=(view,)), memory, self.policy, now)
@@ -226,11 +226,13 @@ class FleetLoop:
                 log.exception("%s cannot be decided", view.intent.key)
                 self.metrics.errors.labels("decide").inc()
                 broken[view.intent.key] = error
+                unsound.append(Undecided(key=view.intent.key, pools=(view.pool, view.canary)))
             else:
                 sound.append(view)
         plans: tuple[ModelPlan, ...] = ()
         if sound:
-            plans = self.decide(replace(snapshot, models=tuple(sound)), memory, self.policy, now).models
+            rest = replace(snapshot, models=tuple(sound), undecided=(*snapshot.undecided, *unsound))
+            plans = self.decide(rest, memory, self.policy, now).models
         return Plan(models=plans), broken
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from goodput.adapters.kinds import DEPLOYMENTS, JOBS, SERVICES
 from goodput.adapters.records import DeploymentRecord, JobRecord, OwnPod
@@ -12,7 +13,17 @@ from goodput.api import Model
 from goodput.domain.change import CheckView
 from goodput.domain.identity import CANARY_POOL, ROUTER_POOL, SERVE_POOL, Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent, Problem, RoutingMode
-from goodput.domain.observed import NO_CANARY, GpuSupply, ModelView, PodState, PodView, PoolView, Snapshot, Tally
+from goodput.domain.observed import (
+    NO_CANARY,
+    GpuSupply,
+    ModelView,
+    PodState,
+    PodView,
+    PoolView,
+    Snapshot,
+    Tally,
+    Undecided,
+)
 from goodput.perfmodel.gpus import built_in_gpu_types
 from goodput.resources import names
 from goodput.resources.kinds.service import pool_of
@@ -194,11 +205,21 @@ class Observer:
         error = "Prometheus was not asked yet" if reading is None else reading.error
         return Snapshot(
             models=models,
+            undecided=self._undecided(intents),
             gpu_types=types,
             supply=supply,
             strangers=self._carried.strangers,
             telemetry_error=error,
         )
+
+    def _undecided(self, intents: Mapping[Key, ModelIntent]) -> tuple[Undecided, ...]:
+        """Models that run and of which nothing was ever read by this process, by what they run on."""
+        found: dict[Key, tuple[PoolView, ...]] = {}
+        for record in self._engines():
+            key = Key(record.key.namespace, record.model)
+            if key not in intents and record.pool in (SERVE_POOL, CANARY_POOL) and not record.deleting:
+                found[key] = (*found.get(key, ()), _as_rendered(record.pool, record))
+        return tuple([Undecided(key=key, pools=found[key]) for key in sorted(found)])
 
     def _view(self, intent: ModelIntent, reading: Reading | None, now: float) -> ModelView:
         key = intent.key
@@ -250,22 +271,11 @@ class Observer:
             if not views and name == CANARY_POOL:
                 return NO_CANARY
             return PoolView(name=name, exists=False, pods=views, tallied=pods.tallies[name])
-        placement = record.placement
-        return PoolView(
-            name=name,
-            exists=True,
-            spec_replicas=record.replicas,
-            revision=record.revision,
-            rolling_out=record.rolling_out,
+        return _as_rendered(
+            name,
+            record,
             foreign_scaler=self._foreign_scaler(key, record, now) or None,
             pods_refused=record.pods_refused or _rejected(name, record, pods, now),
-            gpu_type=placement.gpu_type if placement else "",
-            tensor_parallel=placement.tensor_parallel if placement else 1,
-            pipeline_parallel=placement.pipeline_parallel if placement else 1,
-            carrier=Carrier(placement.resource_name, placement.node_selector) if placement else None,
-            placement=placement,
-            serving=record.serving,
-            change=record.change,
             pods=views,
             tallied=pods.tallies[name],
         )
@@ -362,6 +372,26 @@ class Observer:
             model.metadata.creation_timestamp if model is not None else "",
             entry.key,
         )
+
+
+def _as_rendered(name: str, record: DeploymentRecord, **seen: Any) -> PoolView:
+    """A pool as its Deployment has it, with what else is `seen` of it."""
+    placement = record.placement
+    return PoolView(
+        name=name,
+        exists=True,
+        spec_replicas=record.replicas,
+        revision=record.revision,
+        rolling_out=record.rolling_out,
+        gpu_type=placement.gpu_type if placement else "",
+        tensor_parallel=placement.tensor_parallel if placement else 1,
+        pipeline_parallel=placement.pipeline_parallel if placement else 1,
+        carrier=Carrier(placement.resource_name, placement.node_selector) if placement else None,
+        placement=placement,
+        serving=record.serving,
+        change=record.change,
+        **seen,
+    )
 
 
 def _read_from(entry: Entry[Model], around: Surroundings) -> tuple[object, ...]:

@@ -107,7 +107,7 @@ class Rollouts:
         policy = self.policy
         if policy.max_gpus_per_namespace is None and policy.max_cost_per_hour_per_namespace is None:
             return set()
-        shared = bounds.Shared.of(snapshot.models, {gpu.name: gpu for gpu in snapshot.gpu_types}, {})
+        shared = bounds.Shared.of(snapshot)
         resting: list[tuple[ModelIntent, Placement]] = []
         rolling: list[tuple[ModelIntent, Placement]] = []
         guarded = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from goodput.adapters.kube_errors import KubeError, NotFound
 from goodput.api import SLO, GPUType
 from goodput.api.conditions import Condition as WrittenCondition
 from goodput.api.conditions import merge_conditions
+from goodput.api.model import slo_in
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.identity import Key
 from goodput.domain.observed import GpuSupply, Snapshot
@@ -84,6 +85,8 @@ class SideStatus:
                 share = (figure.attainment_lower + figure.attainment_upper) / 2
                 met, count = good.get(slo, (0.0, 0))
                 good[slo] = (met + share * figure.attainment_requests, count + figure.attainment_requests)
+        for slo in self._named_by_unread():
+            users[slo] = users.get(slo, 0) + 1
         for entry in self.world.slos.entries():
             count = users.get(entry.key, 0)
             condition = _slo_condition(entry, count)
@@ -101,6 +104,15 @@ class SideStatus:
                 status["attainment"] = percent(average)
             if await self._apply(SLOS, self.world.slos, entry, written, status=status, condition=condition, now=now):
                 self._slos[entry.key] = _Written(signature, now, average)
+
+    def _named_by_unread(self) -> Iterator[Key]:
+        """The SLO of each Model that was never read as a whole: its pods, if it has some, serve on under it."""
+        for entry in self.world.models.entries():
+            named = slo_in(entry.unread) if entry.value is None else None
+            if named is not None:
+                slo = Key(named.namespace or entry.key.namespace, named.name)
+                if self._may_use(entry.key, slo):
+                    yield slo
 
     def _may_use(self, model: Key, slo: Key) -> bool:
         entry = self.world.slos.get(slo)

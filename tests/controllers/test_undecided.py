@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from goodput.adapters.kinds import DEPLOYMENTS, MODELS
+from goodput.adapters.kinds import DEPLOYMENTS, MODELS, SLOS
 from goodput.adapters.kube_errors import Unavailable
+from goodput.decide import decide
 from goodput.domain.identity import Key
+from goodput.domain.observed import Snapshot
+from goodput.domain.plan import Plan
 
 
 async def served(bench: Any) -> None:
@@ -118,6 +122,63 @@ async def test_what_runs_and_cannot_be_read_goes_on_unmanaged(restarted: Any) ->
     assert restarted.status()["replicas"] == "1/1"
     assert [write[1] for write in restarted.api.writes if write[1] != "SLO/status"] == ["Model/status", "Event"]
     assert restarted.api.objects["deployments"][Key("a", "llama-serve")] == deployment
+
+
+async def test_what_goes_on_unmanaged_is_a_user_of_its_slo(restarted: Any) -> None:
+    """Its pods serve under it; of one whose spec.slo cannot be read nobody knows the SLO."""
+    await restarted.tick(2)
+
+    def users() -> int:
+        return int(restarted.api.objects[SLOS.plural][Key("a", "chat")]["status"]["users"])
+
+    assert users() == 1
+    _edit(restarted, slo=[])
+    await restarted.tick()
+    assert users() == 0
+    _edit(restarted, slo={"name": "chat"})
+    await restarted.tick()
+    assert users() == 1
+
+
+def under(bench: Any, granted: int, broken: str = "") -> None:
+    """Let the real laws decide, which stumble over a Model of that name, with so many GPUs for each namespace."""
+
+    def law(snapshot: Snapshot, *rest: Any) -> Plan:
+        if broken in {view.intent.key.name for view in snapshot.models}:
+            raise ZeroDivisionError
+        return decide(snapshot, *rest)
+
+    bench.operator.loop.decide = law
+    bench.operator.loop.policy = replace(bench.operator.loop.policy, max_gpus_per_namespace=granted)
+
+
+def asked_for(bench: Any, name: str) -> int:
+    deployment = bench.api.objects[DEPLOYMENTS.plural].get(Key("a", f"{name}-serve"))
+    return 0 if deployment is None else int(deployment["spec"]["replicas"])
+
+
+@pytest.mark.parametrize(("granted", "want"), [(1, 0), (2, 1)])
+async def test_what_goes_on_unmanaged_holds_what_its_namespace_may_hold(
+    restarted: Any, make_model: Callable[..., dict[str, Any]], granted: int, want: int
+) -> None:
+    """One GPU of what is granted is in use: another Model of the namespace gets the rest."""
+    under(restarted, granted)
+    restarted.apply(make_model("other", servedName="other"))
+    await restarted.tick(2)
+    assert asked_for(restarted, "other") == want
+    assert asked_for(restarted, "llama") == 1
+
+
+async def test_what_cannot_be_decided_holds_what_its_namespace_may_hold(
+    bench: Any, make_model: Callable[..., dict[str, Any]]
+) -> None:
+    """The laws stumble over one: its GPU is still in use."""
+    await served(bench)
+    under(bench, 1, broken="llama")
+    bench.apply(make_model("other", servedName="other"))
+    await bench.tick(2)
+    assert bench.condition("Stalled") == ("True", "InternalError")
+    assert (asked_for(bench, "llama"), asked_for(bench, "other")) == (1, 0)
 
 
 async def test_a_mended_one_is_managed_again(restarted: Any) -> None:

@@ -2,14 +2,15 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import GPUS, START, pod, pool, snapshot, telemetry, view
+from tests.decide.builders import GPUS, KEY, START, pod, pool, snapshot, telemetry, view
 from tests.decide.test_replicas import condition, loaded, replicas, steady
 
 from goodput.decide import Policy, decide
 from goodput.domain.conditions import ConditionReason, ConditionType
 from goodput.domain.decision import Action, Clamp
+from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import ModelView
+from goodput.domain.observed import ModelView, Undecided
 from goodput.domain.plan import ModelPlan
 
 
@@ -79,3 +80,14 @@ def test_what_stands_in_for_lost_pods_has_a_price():
     """Of a type without one, none is added either."""
     model = loaded(6.0, 2, extra=(pod("lost", node_lost=True),))
     assert replicas(decided(model, steady(6.0, 3))) == 3
+
+
+@pytest.mark.parametrize(("limits", "want"), [({"max_gpus_per_namespace": 5}, 2), ({}, 3)], ids=["GPUs", "cost"])
+def test_what_goes_on_undecided_holds_its_share(limits: dict[str, float], want: int):
+    """Three replicas of a Model that cannot be read, in this namespace; those of others hold nothing of its grant."""
+    policy = Policy(**(limits or {"max_cost_per_hour_per_namespace": 6.5}))
+    runs = pool(spec_replicas=3)
+    others = tuple(Undecided(key=Key(namespace, "old"), pools=(runs,)) for namespace in ("default", "elsewhere"))
+    there = replace(snapshot(loaded(12.0, 2), types=priced(1.0)), undecided=others)
+    plan = decide(there, {KEY: steady(12.0, 2)}, policy, START).models[0]
+    assert (replicas(plan), plan.decision.wanted_replicas > 3) == (want, True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from goodput.api.architecture import ArchitectureConfig
 from goodput.api.base import MAX_NAME, SUBDOMAIN, ApiModel, ApiObject, Bool, DataKey, Int, LabelName, ObjectName
@@ -78,6 +79,14 @@ _SLO_SCHEMA: dict[str, Any] = {
     "not": {"enum": [True, False]},
 }
 SLOReference = Annotated[SLORef, BeforeValidator(_named), WithJsonSchema(_SLO_SCHEMA)]
+
+
+def slo_in(spec: Mapping[str, Any]) -> SLORef | None:
+    """The SLO that the spec of a Model names, whatever else is wrong with it; None: it names none."""
+    try:
+        return SLORef.model_validate(_named(spec.get("slo")))
+    except ValidationError:
+        return None
 
 
 def _off(value: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide.policy import Policy
 from goodput.domain.decision import Clamp
 from goodput.domain.intent import GpuType, ModelIntent
-from goodput.domain.observed import GpuSupply, ModelView, PoolView
+from goodput.domain.observed import PoolView, Snapshot
 from goodput.domain.plan import Placement
 from goodput.domain.values import Value
 
@@ -24,15 +24,16 @@ class Shared:
     types: Mapping[str, GpuType] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, models: Iterable[ModelView], gpus: Mapping[str, GpuType], supply: Mapping[str, GpuSupply]) -> Shared:
-        """What is free, and what every namespace holds now."""
-        shared = cls(free={name: there.free for name, there in supply.items()}, types=gpus)
-        for view in models:
-            namespace = view.intent.key.namespace
-            for pool in (view.pool, view.canary):
-                held, cost = _held(pool, gpus)
-                shared.gpus[namespace] = shared.gpus.get(namespace, 0) + held
-                shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost
+    def of(cls, snapshot: Snapshot) -> Shared:
+        """What is free, and what every namespace holds now: by Models that nothing is decided for too."""
+        gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
+        shared = cls(free={there.type: there.free for there in snapshot.supply}, types=gpus)
+        pools = [(view.intent.key, pool) for view in snapshot.models for pool in (view.pool, view.canary)]
+        pools += [(each.key, pool) for each in snapshot.undecided for pool in each.pools]
+        for key, pool in pools:
+            held, cost = _held(pool, gpus)
+            shared.gpus[key.namespace] = shared.gpus.get(key.namespace, 0) + held
+            shared.cost[key.namespace] = shared.cost.get(key.namespace, 0.0) + cost
         return shared
 
 

@@ -28,7 +28,7 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     fleet = Fleet(
         gpus=gpus,
         supply=supply,
-        shared=Shared.of(models, gpus, supply),
+        shared=Shared.of(snapshot),
         policy=policy,
         now=now,
         telemetry_error=snapshot.telemetry_error,

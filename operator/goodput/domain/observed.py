@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from goodput.domain.change import CheckView, Serving
-from goodput.domain.identity import CANARY_POOL
+from goodput.domain.identity import CANARY_POOL, Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent
 from goodput.domain.plan import Placement
 from goodput.domain.podtable import COUNTERS, PodTable, empty
@@ -216,10 +216,18 @@ class ModelView(Value, frozen=True, kw_only=True):
     routers_bypassed: bool = False
 
 
+class Undecided(Value, frozen=True, kw_only=True):
+    """A Model for which nothing is decided: its pools go on as they are, and hold what they hold."""
+
+    key: Key
+    pools: tuple[PoolView, ...]
+
+
 class Snapshot(Value, frozen=True, kw_only=True):
     """One consistent look at the fleet, sorted by key; the only input of `decide` beside memory, policy and now."""
 
     models: tuple[ModelView, ...]
+    undecided: tuple[Undecided, ...] = ()
     gpu_types: tuple[GpuType, ...]
     supply: tuple[GpuSupply, ...]
     strangers: str = ""  # accelerators of nodes that no type counts, in words

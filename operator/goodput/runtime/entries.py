@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from goodput.adapters.objects import key_of, version_of
@@ -29,6 +29,8 @@ class Entry(Generic[T]):
     value: T | None
     error: InvalidObject | None = None
     deleted: bool = False
+    # Its spec as it stands, where it was never valid.
+    unread: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class Kept(Generic[T]):
@@ -72,8 +74,9 @@ class Kept(Generic[T]):
             # Serve on by what was last valid, as long as it is the same object.
             same = before is not None and before.uid == manifest["metadata"]["uid"]
             value, error = (before.value if before is not None and same else None), problem
-        metadata = manifest["metadata"]
-        self._entries[key] = Entry(key, metadata["uid"], version, int(metadata.get("generation") or 0), value, error)
+        metadata, unread = manifest["metadata"], {} if value is not None else manifest.get("spec") or {}
+        generation = int(metadata.get("generation") or 0)
+        self._entries[key] = Entry(key, metadata["uid"], version, generation, value, error, unread=unread)
         return True
 
     def remove(self, key: Key, uid: str, version: int = 0) -> bool:
