@@ -1,6 +1,6 @@
 """Nothing changes, so nothing is written: a constant load on a fixed spec, counted from the API server's audit log.
 
-Two minutes are counted; STEADY_SECONDS=600 counts ten. `benchmarks/steady_state.py` does so at the chart's defaults.
+One minute is counted; STEADY_SECONDS=600 counts ten. `benchmarks/steady_state.py` does so at the chart's defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleets import Fleet, slo
 from goodput_world.steady import SteadyLoad, steady_state
 from goodput_world.world import World
 
-COUNTED_SECONDS = float(os.environ.get("STEADY_SECONDS", "120"))
+COUNTED_SECONDS = float(os.environ.get("STEADY_SECONDS", "60"))
 # Met with ease even where a busy machine slows the simulated engines: a miss would be a reason to scale.
 EASY = {"ttft": "2s", "tpot": "200ms", "attainment": "90%"}
 # Less than what the one replica carries, and more than what would be nothing to count.
