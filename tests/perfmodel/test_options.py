@@ -223,6 +223,15 @@ _WANTED = st.builds(
 )
 
 
+def test_a_type_whose_sequences_bind_is_not_left_out_unseen() -> None:
+    """Short prompts at 80 requests/s: three A100 of 40 GB carry them with more sequences than the engine's 256."""
+    objective = Objective(ttft_seconds=0.2, tpot_seconds=0.05, e2e_seconds=None, attainment=0.9)
+    asked = wanted(LLAMA_8B, objective=objective, lengths=Lengths(100.0, 211.0), rps=80.0)
+    found = cheapest(asked, CUDA)
+    assert found is not None
+    assert (found.label, found.shape.max_num_seqs) == ("a100-40g-sxm TP1", 1024)
+
+
 @given(_WANTED)
 @settings(max_examples=15)
 def test_the_quick_search_finds_the_winner(asked: Requirements) -> None:

@@ -26,6 +26,11 @@ def for_throughput(gpu: GpuType, shape: Shape) -> Shape:
     return replace(shape, max_num_seqs=sequences, max_num_batched_tokens=THROUGHPUT_TOKENS)
 
 
+def _more_sequences(gpu: GpuType, shape: Shape) -> Shape:
+    few = engine_defaults(gpu)[0] < THROUGHPUT_SEQUENCES
+    return replace(shape, max_num_seqs=THROUGHPUT_SEQUENCES) if few else shape
+
+
 @lru_cache(maxsize=for_each_model(8))
 def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
     """The option with the engine's own limits, or with others where a replica carries more with these.
@@ -38,8 +43,8 @@ def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
         return option
     if wanted.patient:
         other = judge(wanted, gpu, for_throughput(gpu, shape))
-    elif option.capacity.wall is Wall.SEQUENCES and engine_defaults(gpu)[0] < THROUGHPUT_SEQUENCES:
-        other = judge(wanted, gpu, replace(shape, max_num_seqs=THROUGHPUT_SEQUENCES))
+    elif option.capacity.wall is Wall.SEQUENCES and _more_sequences(gpu, shape) != shape:
+        other = judge(wanted, gpu, _more_sequences(gpu, shape))
     else:
         return option
     return other if other.capacity is not None and other.capacity.rps > option.capacity.rps else option
@@ -48,7 +53,7 @@ def tuned(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
 def may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: float) -> bool:
     """Whether a fleet of at most this cost might meet the SLO: False is certain, True is not.
 
-    Without KV cache and max-num-seqs in the way a replica carries more, so one look at its latency is a bound.
+    Without KV cache in the way a replica carries more, so one look at its latency is a bound.
     """
     # Of a bought GPU only what is written off is sure.
     price = price_per_hour(gpu, 0.0)
@@ -60,10 +65,10 @@ def may_cost(wanted: Requirements, gpu: GpuType, shape: Shape, cost_per_hour: fl
     # What drafts make of its latency is not known before they are chosen.
     if wanted.speculation is not None or not holds(wanted, gpu, shape):
         return True
-    return any(
-        _may_hold(wanted, gpu, each, wanted.load_rps / most)
-        for each in ((for_throughput(gpu, shape), shape) if wanted.patient else (shape,))
-    )
+    # Whichever limits it would be given: a replica whose max-num-seqs bind waits for slots, and is no bound.
+    other = for_throughput(gpu, shape) if wanted.patient else _more_sequences(gpu, shape)
+    tried = (shape,) if other == shape else (other, shape)
+    return any(_may_hold(wanted, gpu, each, wanted.load_rps / most) for each in tried)
 
 
 def _may_hold(wanted: Requirements, gpu: GpuType, shape: Shape, rps: float) -> bool:
