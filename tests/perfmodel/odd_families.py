@@ -379,7 +379,7 @@ ODD_FAMILIES: dict[str, tuple[dict[str, Any], float, float]] = {
             },
             "vision_config": {"hidden_size": 1024, "num_hidden_layers": 24, "model_type": "intern_vit_6b"},
         },
-        7.6,
+        7.92,
         57344,
     ),
     "THUDM/glm-4-9b-chat": (

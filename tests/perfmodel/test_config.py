@@ -12,6 +12,7 @@ from goodput.domain.architecture import Architecture
 from goodput.domain.conditions import ConditionReason
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel import architecture_from_config
+from goodput.perfmodel.weights import Parallel, rank_weights
 
 LLAMA: dict[str, Any] = {
     "hidden_size": 4096,
@@ -175,6 +176,48 @@ def test_families_that_say_it_in_their_own_way(name):
     found = architecture_from_config(name, config)
     assert found.parameters / 1e9 == pytest.approx(billions, rel=0.015)
     assert found.kv_bytes_per_token == kept
+
+
+@pytest.mark.parametrize(
+    ("towers", "billions"),
+    [
+        ({"vision_config": {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4}}, 0.63),  # Qwen2-VL
+        (  # Qwen2.5-VL
+            {
+                "vision_config": {
+                    "depth": 32,
+                    "hidden_size": 1280,
+                    "intermediate_size": 3420,
+                    "out_hidden_size": 3584,
+                    "hidden_act": "silu",
+                }
+            },
+            0.63,
+        ),
+        ({"vision_config": {"num_hidden_layers": 27, "hidden_size": 1152, "intermediate_size": 4304}}, 0.41),  # Gemma 3
+        (
+            {"vision_config": {"num_hidden_layers": 45, "hidden_size": 3200, "intermediate_size": 12800}},
+            5.53,
+        ),  # InternVL3-78B
+        ({"vision_config": {"layers": 27, "width": 1152, "mlp_ratio": 3.7362}}, 0.41),  # DeepSeek-VL2
+        ({"audio_config": {"encoder_layers": 32, "d_model": 1280, "encoder_ffn_dim": 5120}}, 0.63),  # Qwen2-Audio
+        ({"vision_config": {"hidden_size": 1152}}, 0.0),
+        ({"vision_config": {"depths": [2, 2], "hidden_size": "wide"}}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_towers_stand_in_memory_and_cost_no_token(towers, billions):
+    """Qwen2.5-VL-3B is a sixth larger than its decoder; quantised checkpoints leave the tower as it was."""
+    quantised = {"quantization_config": {"quant_method": "fp8"}}
+    plain = architecture_from_config("mine", {**LLAMA, **quantised})
+    found = architecture_from_config("mine", {"text_config": LLAMA, **quantised, **towers})
+    assert (found.parameters - plain.parameters) / 1e9 == pytest.approx(billions, abs=0.006)
+    assert found.active_parameters == plain.active_parameters
+    added = found.weight_bytes - plain.weight_bytes
+    assert added == pytest.approx(2.0 * found.tower_parameters) == found.checkpoint_bytes - plain.checkpoint_bytes
+    for parallel in (Parallel(), Parallel(tensor=2), Parallel(pipeline=2)):
+        more = rank_weights(found, parallel).total - rank_weights(plain, parallel).total
+        assert more == pytest.approx(added / parallel.tensor)
 
 
 def test_an_expert_that_does_nothing_is_not_visited():

@@ -74,6 +74,7 @@ class Architecture(Value, frozen=True, kw_only=True):
     attention_parameters: float  # projections of all layers, linear attention and state-space layers included
     dense_parameters: float  # feed-forward of every token: dense layers, shared experts, routers
     expert_parameters: float = 0.0  # all experts of all layers
+    tower_parameters: float = 0.0  # of vision and audio: never quantised, and no token of text is multiplied by them
     # Of those of attention: K and V projections, which shard by whole KV heads and repeat beyond their number.
     kv_projection_parameters: float = 0.0
     # What every tensor rank holds whole: of attention, latent down-projections and indexers; of dense feed-forward,
@@ -108,17 +109,17 @@ class Architecture(Value, frozen=True, kw_only=True):
     @property
     def parameters(self) -> float:
         """All parameters."""
-        return self.embedding_parameters + self.multiplied_parameters
+        return self.embedding_parameters + self.multiplied_parameters + self.tower_parameters
 
     @property
     def multiplied_parameters(self) -> float:
-        """Those that some token is multiplied by: all but the embedding."""
+        """Those that some token is multiplied by: all but the embedding and towers."""
         return self.head_parameters + self.attention_parameters + self.dense_parameters + self.expert_parameters
 
     @property
     def active_parameters(self) -> float:
-        """Those that one token is multiplied by, and the embedding."""
-        return self.parameters - self.expert_parameters * (1.0 - self.expert_share)
+        """Those that one token of text is multiplied by, and the embedding."""
+        return self.parameters - self.tower_parameters - self.expert_parameters * (1.0 - self.expert_share)
 
     @property
     def expert_share(self) -> float:
@@ -129,7 +130,7 @@ class Architecture(Value, frozen=True, kw_only=True):
     def weight_bytes(self) -> float:
         """Bytes of all weights as the engine holds them."""
         return (
-            (self.embedding_parameters + self.head_parameters) * self.plain_bytes
+            self._never_quantised * self.plain_bytes
             + self.attention_parameters * self.stored_attention_bytes
             + self.dense_parameters * self.stored_dense_bytes
             + self.expert_parameters * self.quantised_bytes
@@ -141,12 +142,16 @@ class Architecture(Value, frozen=True, kw_only=True):
         if self.file_bytes == self.plain_bytes:
             return self.weight_bytes
         parts = (
-            (self.embedding_parameters + self.head_parameters, self.plain_bytes),
+            (self._never_quantised, self.plain_bytes),
             (self.attention_parameters, self.stored_attention_bytes),
             (self.dense_parameters, self.stored_dense_bytes),
             (self.expert_parameters, self.quantised_bytes),
         )
         return sum(count * (self.file_bytes if size == self.plain_bytes else size) for count, size in parts)
+
+    @property
+    def _never_quantised(self) -> float:
+        return self.embedding_parameters + self.head_parameters + self.tower_parameters
 
     @property
     def stored_attention_bytes(self) -> float:

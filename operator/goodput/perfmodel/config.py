@@ -1,6 +1,6 @@
 """Hugging Face `config.json` -> `Architecture`: parameter counts and KV bytes from field names that users know.
 
-Norms, biases, position tables and vision towers are left out (all but the last under 0.1 %). What is not modelled is
+Norms, biases, position tables (under 0.1 %) and what joins a tower to the decoder are left out. What is not modelled is
 refused by name, never guessed.
 """
 
@@ -21,6 +21,7 @@ from goodput.perfmodel.config_parts import decoder_fields
 from goodput.perfmodel.config_quantisation import file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
 from goodput.perfmodel.config_states import Part
+from goodput.perfmodel.config_towers import tower_parameters
 
 # Families whose input and output embeddings are one matrix unless the config denies it.
 _TIED = ("gemma", "gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "starcoder2", "cohere", "RefinedWeb", "lfm2")
@@ -59,6 +60,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         attention_parameters=sum(part.parameters for part in parts),
         dense_parameters=feed.dense + projected,
         expert_parameters=feed.experts_total,
+        tower_parameters=tower_parameters(mapping),
         kv_projection_parameters=sum(part.kv_projection for part in parts),
         replicated_attention_parameters=sum(part.replicated for part in parts),
         replicated_dense_parameters=feed.replicated,

@@ -34,7 +34,7 @@ class RankWeights(Value, frozen=True, kw_only=True):
     attention: float
     dense: float
     experts: float
-    embeddings: float  # embedding and output head
+    embeddings: float  # embedding, output head and towers
 
     @property
     def total(self) -> float:
@@ -100,10 +100,11 @@ def rank_weights(arch: Architecture, parallel: Parallel) -> RankWeights:
     experts = arch.expert_parameters * expert_rank_share(arch, parallel) * arch.quantised_bytes
     matrix = arch.plain_bytes / tensor
     embedding, head = arch.embedding_parameters * matrix, arch.head_parameters * matrix
+    tower = arch.tower_parameters * matrix
     if parallel.pipeline == 1:
-        return RankWeights(attention=attention, dense=dense, experts=experts, embeddings=embedding + head)
+        return RankWeights(attention=attention, dense=dense, experts=experts, embeddings=embedding + head + tower)
     # A matrix that is both embedding and head stands on the first stage and on the last.
-    ends = {0: embedding or head, parallel.pipeline - 1: head}
+    ends = {0: (embedding or head) + tower, parallel.pipeline - 1: head}
     layer = (attention + dense + experts) / arch.layers
     stages = stage_layers(arch.layers, parallel.pipeline)
     largest = max(range(parallel.pipeline), key=lambda stage: stages[stage] * layer + ends.get(stage, 0.0))
