@@ -22,7 +22,6 @@ from goodput.api.modelstatus import (
 from goodput.domain.conditions import Condition
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.identity import CANARY_POOL, Key
-from goodput.domain.intent import RoutingMode
 from goodput.domain.observed import ModelView
 from goodput.domain.percent import percent
 from goodput.domain.plan import ModelPlan
@@ -122,10 +121,9 @@ def status_of(
         "last_decision": decision_status(decision) if decision else before.last_decision if before else None,
     }
     if "demand" in figures:
-        routed = view.intent.routing is RoutingMode.ROUTER
         values["demand"] = DemandStatus(
             requests_per_second=two_digits(figures["demand"].value),
-            source="router" if routed else "engines",
+            source="router" if view.routed else "engines",
             input_tokens=two_digits(figures["input tokens"].value) if "input tokens" in figures else None,
             output_tokens=two_digits(figures["output tokens"].value) if "output tokens" in figures else None,
         )

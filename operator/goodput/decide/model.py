@@ -422,7 +422,7 @@ def _first(intent: ModelIntent, capacity_rps: float, policy: Policy) -> replicas
 
 def _load_unseen(work: Work) -> bool:
     """Whether replicas that are still expected serve already, and only engines tell of load: it is a lower bound."""
-    return work.view.intent.routing is RoutingMode.NONE and work.reading.unlisted and work.view.pool.coming > 0
+    return not work.view.routed and work.reading.unlisted and work.view.pool.coming > 0
 
 
 def _drain_seconds(work: Work) -> float:

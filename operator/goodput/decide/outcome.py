@@ -9,7 +9,6 @@ from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
 from goodput.domain.change import ChangeMark
 from goodput.domain.decision import Action, Decision, Quantity
-from goodput.domain.intent import RoutingMode
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Figures
 from goodput.domain.usage import Usage
@@ -45,7 +44,7 @@ def detail(work: Work, surge: int) -> str:
         parts.append(work.reading.message)
     if work.placed.placement is None:
         parts.append(work.placed.message)
-    if work.view.intent.routing is RoutingMode.NONE and work.demand is not None:
+    if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")
     if work.view.pool.foreign_scaler:
         parts.append(f"{work.view.pool.foreign_scaler} scales it")

@@ -55,7 +55,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
                 memory, arch, gpu, shape, work.lengths, observation=seen, correction=correction, policy=policy
             )
     # A fleet with one replica fewer has to hold what is believed, or what was taken away would come back.
-    beside = max(1, ready - 1) if view.intent.routing is RoutingMode.ROUTER else 1
+    beside = max(1, ready - 1) if view.routed else 1
     work.able = capacity(
         arch,
         gpu,

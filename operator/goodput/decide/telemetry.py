@@ -17,7 +17,7 @@ from goodput.decide.podcounts import LEAST_SECONDS, NO_COUNTERS, Counted, Look, 
 from goodput.decide.policy import Policy
 from goodput.domain import podtable as pt
 from goodput.domain.conditions import ConditionReason
-from goodput.domain.intent import Objective, RoutingMode
+from goodput.domain.intent import Objective
 from goodput.domain.memory import ARRIVAL_RATE, MARKED, LoopMemory, PodMark
 from goodput.domain.observed import (
     ModelTelemetry,
@@ -126,7 +126,7 @@ def read(
     # Replicas that drain, start or idle differ in load. A token comes from a replica in proportion to its batch.
     reading.batch = sums.squares / sums.running if sums.running > 0.0 else 0.0
     offered, failed, end, seconds = _router(reading, view, telemetry.router, memory)
-    if view.intent.routing is RoutingMode.NONE:
+    if not view.routed:
         offered, failed = sums.arrived, sums.rejected
         end = sums.ends / sums.pods if sums.pods else 0.0
         seconds = sums.seconds / sums.pods if sums.pods else 0.0
@@ -386,8 +386,7 @@ def _freshness(
             telemetry.problem or "Prometheus has the engine's metrics, but without our pod labels: add the relabelling",
         )
         return
-    routed = view.intent.routing is RoutingMode.ROUTER
-    if routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
+    if view.routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
         return
     if counted.whole and counted.complete and counted.oldest_scrape >= oldest:
         return

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from goodput.domain.change import CheckView, Serving
 from goodput.domain.identity import CANARY_POOL, Key
-from goodput.domain.intent import Carrier, GpuType, ModelIntent
+from goodput.domain.intent import Carrier, GpuType, ModelIntent, RoutingMode
 from goodput.domain.plan import Placement
 from goodput.domain.podtable import COUNTERS, PodTable, empty
 from goodput.domain.values import Value
@@ -214,6 +214,11 @@ class ModelView(Value, frozen=True, kw_only=True):
     checks: tuple[CheckView, ...] = ()
     # Users are still sent to engines: no router is ready yet.
     routers_bypassed: bool = False
+
+    @property
+    def routed(self) -> bool:
+        """Whether users come through routers, which count what they offer; else engines count what reaches them."""
+        return self.intent.routing is RoutingMode.ROUTER and not self.routers_bypassed
 
 
 class Undecided(Value, frozen=True, kw_only=True):
