@@ -11,6 +11,7 @@ import pytest
 
 from goodput.adapters.kinds import DEPLOYMENTS, ROLE_BINDINGS, SERVICE_ACCOUNTS
 from goodput.domain.identity import Key
+from goodput.resources.engine.pod import PRE_STOP_SECONDS
 from goodput.resources.pinning import RENDER_REVISION
 
 
@@ -26,14 +27,17 @@ def _status_writes(bench: Any) -> int:
     return [write[1] for write in bench.api.writes].count("Model/status")
 
 
-async def test_an_update_that_comes_or_goes_is_written_at_once_and_once(bench: Any) -> None:
+async def test_an_update_that_comes_or_goes_is_written_at_once_and_once(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing else changed, and the quiet time of figures does not hold it back."""
     await _served(bench)
     assert bench.condition("UpdateAvailable") == ("False", "UpToDate")
-    for revision, told in (
-        ("0", ("True", "RenderingChanged")),
-        (str(RENDER_REVISION), ("False", "UpToDate")),
+    for revision, seconds, told in (
+        ("0", 99, ("True", "RenderingChanged")),
+        (str(RENDER_REVISION), PRE_STOP_SECONDS, ("False", "UpToDate")),
     ):
+        monkeypatch.setattr("goodput.resources.engine.pod.PRE_STOP_SECONDS", seconds)
         found = bench.api.objects[DEPLOYMENTS.plural][Key("a", "llama-serve")]
         annotations = {**found["metadata"]["annotations"], "goodput.dev/render-revision": revision}
         bench.api.put(DEPLOYMENTS, {**found, "metadata": {**found["metadata"], "annotations": annotations}})

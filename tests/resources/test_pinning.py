@@ -122,6 +122,20 @@ def test_an_operator_upgrade_changes_no_pod_and_says_what_waits(
         assert template["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 99
 
 
+def test_a_rendering_that_makes_the_same_pods_is_no_update(
+    make_render: Make, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another revision of the code that changed routers only says nothing of engines."""
+    existing = stored(render_model(make_render(), {}))
+    monkeypatch.setattr(pinning, "RENDER_REVISION", pinning.RENDER_REVISION + 1)
+    assert render_model(make_render(), existing).update_available is None
+    monkeypatch.setattr("goodput.resources.router.PRE_STOP_SECONDS", 99)
+    told = render_model(make_render(), existing).update_available
+    assert told is not None
+    assert "router pods" in told
+    assert "engine pods" not in told
+
+
 def test_a_new_default_image_is_an_update_unless_the_user_chose_one(make_render: Make, stored: Stored) -> None:
     """The message names both images; a Model with an image of its own has nothing to take up."""
     newer = "vllm/vllm-openai:v0.34.0"

@@ -97,11 +97,16 @@ def with_revision(template: KubeObject) -> KubeObject:
     return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
 
-def _update(pinned: Mapping[str, str], wanted: Wanted, user_image: bool, others: Iterable[str]) -> str | None:
-    """What an administrator's change would render differently, in words; `others` are those that only pods know."""
+def _update(
+    pinned: Mapping[str, str], wanted: Wanted, user_image: bool, others: Iterable[str], same: Callable[[], bool]
+) -> str | None:
+    """What an administrator's change would render differently, in words.
+
+    `others` are those that only pods know; `same` tells whether another revision renders these pods as they are.
+    """
     changes = []
     revision = pinned.get(ANNOTATION_RENDER_REVISION, "?")
-    if revision != str(RENDER_REVISION):
+    if revision != str(RENDER_REVISION) and not same():
         changes.append(f"pods are rendered by revision {revision}, this operator renders revision {RENDER_REVISION}")
     image = pinned.get(wanted.image_annotation, "?")
     if image != wanted.image and not user_image:
@@ -141,7 +146,11 @@ def choose(
     same = pinned.get(ANNOTATION_INPUTS) == inputs_hash and shape_of(pinned) == wanted.shape
     template = stored_template(existing) if existing is not None else None
     if template is not None:
-        update = _update(pinned, wanted, user_image, differences(pinned, template)) if same and not hold else None
+        runs = template
+        update = None
+        if same and not hold:
+            others = differences(pinned, template)
+            update = _update(pinned, wanted, user_image, others, lambda: with_revision(render()) == runs)
         asked = not hold and (not same or (take_update and update is not None))
         if withhold or not asked:
             ours = {ANNOTATION_RENDER_REVISION, ANNOTATION_INPUTS, ANNOTATION_DEFAULT_SECRETS, *wanted.pins}
