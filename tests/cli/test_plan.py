@@ -199,6 +199,19 @@ def test_a_far_miss_is_told_in_digits() -> None:
     assert re.search(r"end-to-end time is [\d.]+ s even when idle, \d,\d{3} x the 1 ms allowed", text)
 
 
+def test_a_replica_that_no_node_has_is_told_by_the_largest_node() -> None:
+    """Nodes of a10 have two GPUs, those of others eight."""
+    why = planned(stdin=manifests(parallelism={"tensor": 16}))["options"][0]["why"]
+    assert why == "16 GPUs are needed in one pod, a node of a100-40g-sxm has 8"
+
+
+def test_a_type_named_in_part_is_told_in_full() -> None:
+    """There is no h100, but several that begin so; slices are not meant."""
+    output = plan("-f", "-", stdin=manifests(gpuTypes=["h100"])).output
+    assert "spec.gpuTypes: h100 is neither built in nor a GPUType of this cluster" in output
+    assert "name another, such as h100-nvl or h100-pcie or h100-sxm" in output
+
+
 def test_heads_that_parallelism_does_not_divide() -> None:
     """As many options as types, none of which exists."""
     found = planned(stdin=manifests(parallelism={"tensor": 3}, gpuTypes=["l40s"]))

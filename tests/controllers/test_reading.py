@@ -246,7 +246,7 @@ async def test_a_gpu_type_that_is_wrong_is_not_told_to_be_absent(bench: Any, spe
         bench.api.put(GPU_TYPES, {"metadata": {"name": "ours"}, "spec": told})
         await bench.tick()
         problem = found(bench)["GPUTypeNotFound"]
-        assert "spec.gpuTypes: nope neither built in" in problem.message
+        assert "spec.gpuTypes: nope is neither built in" in problem.message
         assert (f"GPUType ours is wrong, mend it or name another: {fault}" in problem.message) is (told is spec)
         assert ("ours" in problem.message, problem.fatal) == (told is spec, told is spec)
 

@@ -57,7 +57,8 @@ class Option(Value, frozen=True, kw_only=True):
     fleet: Fleet | None = None
     free: int | None = None  # free GPUs of the type; None: plenty
     # How far it is from the demand (share of replicas that its fleet lacks), from the SLO (share of requests, or
-    # `verdicts.shortfall`), or from holding the model (its weights over the memory of a replica).
+    # `verdicts.shortfall`), from holding the model (its weights over the memory of a replica), or from existing (its
+    # GPUs over those of a node).
     shortfall: float = 0.0
 
     @property
@@ -146,13 +147,14 @@ def nonexistent(wanted: Requirements, gpu: GpuType) -> Option:
     """The parallelism that was asked for, where a node of this type has none such."""
     tensor, pipeline = wanted.tensor_parallel or 1, wanted.pipeline_parallel or 1
     refused = cannot_split(wanted.arch, Parallel(tensor=tensor, pipeline=pipeline))
+    lacking = 0.0
     if refused is not None:
         field, why = f"spec.parallelism.{refused[0]}", refused[1]
     else:
-        field = "spec.parallelism"
+        field, lacking = "spec.parallelism", tensor * pipeline / gpu.gpus_per_node
         why = f"{tensor * pipeline} GPUs are needed in one pod, a node of {gpu.name} has {gpu.gpus_per_node}"
     shape = wanted.plain(tensor, pipeline)
-    return Option(gpu=gpu, shape=shape, verdict=Verdict.INVALID, field=field, why=why)
+    return Option(gpu=gpu, shape=shape, verdict=Verdict.INVALID, field=field, why=why, shortfall=lacking)
 
 
 @lru_cache(maxsize=8192)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -263,8 +264,11 @@ def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]
         )
     unknown = sorted(set(model.spec.gpu_types) - around.gpu_types - {lost})
     if unknown:
-        absent = ", ".join(name for name in unknown if name not in faults)
-        told = [f"{absent} neither built in nor a GPUType of this cluster: create it or name another"] if absent else []
+        told = [
+            f"{name} is neither built in nor a GPUType of this cluster: create it or name another{_alike(name, around)}"
+            for name in unknown
+            if name not in faults
+        ]
         told += [
             f"GPUType {name} is wrong, mend it or name another: {faults[name]}" for name in unknown if name in faults
         ]
@@ -276,6 +280,15 @@ def _check_gpu_types(model: Model, around: Surroundings, problems: list[Problem]
                 fatal=len(unknown) == len(set(model.spec.gpu_types)),
             )
         )
+
+
+_MIG = re.compile(r"-\dg\.")  # slices of cards
+
+
+def _alike(name: str, around: Surroundings) -> str:
+    known = sorted(name for name in around.gpu_types if not _MIG.search(name))
+    close = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=3)
+    return f", such as {' or '.join(close)}" if close else ""
 
 
 def _check_served_name(model: Model, key: Key, around: Surroundings, problems: list[Problem]) -> None:
