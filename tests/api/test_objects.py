@@ -126,6 +126,23 @@ def test_messages_speak_of_lists_and_objects(changed: dict[str, Any], field: str
     assert (refused.value.field, refused.value.message) == (f"spec.{field}", message)
 
 
+@pytest.mark.parametrize(
+    ("changed", "field", "message"),
+    [
+        ({"ttft": 500}, "ttft", "a duration is a number with a unit, such as 500ms, 2s or 1m30s"),
+        ({"attainment": 0.95}, "attainment", "a share of requests is a percentage with its sign, such as 95% or 99.9%"),
+    ],
+)
+def test_a_bare_number_is_told_how_it_is_written(changed: dict[str, Any], field: str, message: str) -> None:
+    """500 of what?"""
+    raw = {"metadata": {"name": "chat"}, "spec": {"ttft": "500ms", **changed}}
+    with pytest.raises(InvalidObject) as refused:
+        SLO.parse(raw)
+    assert refused.value.field == f"spec.{field}"
+    assert refused.value.message.startswith(message)
+    assert refused.value.message.endswith(f", not {changed[field]!r}")
+
+
 def test_fields_of_a_newer_version_are_ignored() -> None:
     """An older operator must live with objects that a newer CRD admits."""
     assert Model.parse(_model(fromTheFuture={"x": 1})).spec == Model.parse(_model()).spec

@@ -193,6 +193,14 @@ def test_lengths_and_types_that_do_not_exist_are_named(arguments: list[str], cod
     assert (result.exit_code, want in result.output) == (code, True), result.output
 
 
+def test_the_nearest_holds_the_longest_requests() -> None:
+    """Where none holds one of the mean length, GPUs with more memory come nearer."""
+    found = planned("--input", "120000", "--output-tokens", "11000", stdin=manifests())["options"]
+    short = [each["memory"]["maxModelLen"] for each in found if each["verdict"] == "TooShort"]
+    assert len(set(short)) > 2
+    assert short == sorted(short, reverse=True)
+
+
 def test_a_far_miss_is_told_in_digits() -> None:
     """1,800 times, not 1.8e+03."""
     text = plan("-f", "-", stdin=manifests(slo={"e2e": "1ms"}, gpuTypes=["l4"])).output

@@ -191,9 +191,20 @@ def _int_or_string(rule: Rule) -> Any:
     ]
 
 
-Duration = Annotated[str, Field(max_length=32), DURATION_RULE]
-Period = Annotated[str, Field(max_length=8), PERIOD_RULE]
-Percent = Annotated[str, Field(max_length=8), PERCENT_RULE]
+def _text(rule: Rule, max_length: int) -> Any:
+    """A text of which a bare number says nothing: 500 of what, 0.95 or 95 %? Its error says how it is written."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise PydanticCustomError("rule", "{message}", {"message": f"{rule.message}, not {value!r}", "path": ""})
+        return value
+
+    return Annotated[str, BeforeValidator(check), Field(max_length=max_length), rule]
+
+
+Duration = _text(DURATION_RULE, 32)
+Period = _text(PERIOD_RULE, 8)
+Percent = _text(PERCENT_RULE, 8)
 KubeQuantity = _int_or_string(QUANTITY_RULE)
 Price = _int_or_string(PRICE_RULE)
 Rate = _int_or_string(RATE_RULE)

@@ -57,8 +57,8 @@ class Option(Value, frozen=True, kw_only=True):
     fleet: Fleet | None = None
     free: int | None = None  # free GPUs of the type; None: plenty
     # How far it is from the demand (share of replicas that its fleet lacks), from the SLO (share of requests, or
-    # `verdicts.shortfall`), from holding the model (its weights over the memory of a replica), or from existing (its
-    # GPUs over those of a node).
+    # `verdicts.shortfall`), from holding the model (its weights over the memory of a replica) or a request (its
+    # tokens over those of the longest), or from existing (its GPUs over those of a node).
     shortfall: float = 0.0
 
     @property
@@ -195,13 +195,17 @@ def judge(wanted: Requirements, gpu: GpuType, shape: Shape) -> Option:
 
 
 def _too_short(wanted: Requirements, gpu: GpuType, shape: Shape, pool: KvPool) -> Option:
-    lengths = wanted.lengths
+    mean = wanted.lengths.input_mean + wanted.lengths.output_mean
     limit = "that its KV cache holds" if pool.max_model_len < wanted.arch.max_model_len else "of the model"
-    why = (
-        f"the longest request {limit} has {pool.max_model_len} tokens, a mean one "
-        f"{lengths.input_mean + lengths.output_mean:.0f}"
+    return Option(
+        gpu=gpu,
+        shape=shape,
+        verdict=Verdict.TOO_SHORT,
+        pool=pool,
+        field="spec.workload",
+        why=f"the longest request {limit} has {pool.max_model_len} tokens, a mean one {mean:.0f}",
+        shortfall=mean / pool.max_model_len,
     )
-    return Option(gpu=gpu, shape=shape, verdict=Verdict.TOO_SHORT, pool=pool, field="spec.workload", why=why)
 
 
 def _missing(
