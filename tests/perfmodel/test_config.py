@@ -66,6 +66,8 @@ def test_the_text_part_of_a_multimodal_config_counts():
         ({"index_topk": 2048}, "index_topk"),
         ({"num_experts": 8}, "num_experts_per_tok"),
         ({"use_cla": True}, "use_cla"),
+        ({"hidden_act": ["relu2"]}, "hidden_act"),
+        ({"mlp_hidden_act": 2}, "mlp_hidden_act"),
         ({"model_type": "falcon_mamba"}, "model_type"),
         ({"text_config": "llama"}, "text_config"),
         ({"num_experts": 8, "num_experts_per_tok": [2, 4]}, "num_experts_per_tok"),

@@ -44,7 +44,7 @@ class FeedForward(Value, frozen=True, kw_only=True):
 def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> FeedForward:
     """All feed-forward layers. Raises `InvalidObject` that names the field."""
     family = fields.text("model_type")
-    activation = fields.values.get("mlp_hidden_act") or fields.values.get("hidden_act")
+    activation = fields.text("mlp_hidden_act") or fields.text("hidden_act")
     # A family says it where it is known; Nemotron-H says it by its activation.
     ungated = family in _UNGATED or activation in _UNGATED_ACTIVATIONS or family == "nemotron_h"
     matrices = 2 if ungated else 3
