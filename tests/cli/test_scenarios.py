@@ -197,6 +197,7 @@ def test_a_code_review_bot_that_quotes_its_input() -> None:
         "Speculation on h100-sxm TP1 ngram",
         " x faster at a batch of ",
         " tokens a step)",
+        "That is believed of answers that repeat their prompts; free chat gains next to nothing.",
         "Without it the cheapest fleet is ",
     )
     (quoting,) = planned(manifests(LLAMA_8B, **review))
@@ -213,6 +214,8 @@ def test_a_chat_that_quotes_nothing_is_told_why_drafts_do_not_help() -> None:
     text = plan(manifests(LLAMA_8B, gpuTypes=["h100-sxm"], speculative=speculative), "--rate", "20")
     assert "Speculation on h100-sxm TP1: ngram with " in text
     assert "would have to be accepted" in text or "cannot help" in text
+    given = {"speculative": {"method": "ngram", "acceptance": "80%"}, "gpuTypes": ["h100-sxm"]}
+    assert "That is believed" not in plan(manifests(LLAMA_8B, **given), "--rate", "2")
     (found,) = planned(manifests(LLAMA_8B, gpuTypes=["h100-sxm"], speculative=speculative), "--rate", "20")
     assert found["options"][0]["speculation"] is None
 

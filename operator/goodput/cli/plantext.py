@@ -11,6 +11,7 @@ from goodput.cli.figures import count, gib, money, rate, share
 from goodput.cli.planned import Planned, option_bottleneck, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
+from goodput.domain.speculation import DraftMethod
 from goodput.perfmodel.cost import beyond_reading
 from goodput.perfmodel.fleet import Fleet
 from goodput.perfmodel.judging import Option, Verdict
@@ -307,6 +308,9 @@ def _speculation(plan: Planned) -> Iterator[str]:
     if best is None or not best.note:
         return
     text = f"Speculation on {best.label}: {best.note}."
+    asked = best.shape.speculation
+    if asked is not None and asked.acceptance is None and asked.method is DraftMethod.NGRAM:
+        text += " That is believed of answers that repeat their prompts; free chat gains next to nothing."
     if best.shape.drafts is None:
         yield text
     elif plan.plain is None or plan.plain.fleet is None:
