@@ -71,7 +71,7 @@ async def test_roll_out_survives_a_crash_after_each_write(bench: Bench) -> None:
         before=_runs(2),
         spec={"scaling": {"minReplicas": 2}},
         requests_per_second=LOW,
-        most=8,
+        most=12,
     )
     await sweep.run()
     assert len(sweep.crashed) >= 2, f"only {len(sweep.crashed)} of {sweep.writes} were reached"

@@ -60,7 +60,7 @@ class Sweep:
         reference = self.namespaces[0]
         self.writes = await self._undisturbed(reference)
         assert self.writes, f"{self.name}: the change wrote nothing"
-        assert len(self.writes) <= self.most, f"{self.name}: {len(self.writes)} writes, room for {self.most} crashes"
+        assert len(self.writes) <= self.most, f"{self.name}: room for {self.most} crashes, and it wrote {self.writes}"
         disturbed = self.namespaces[1 : len(self.writes) + 1]
         await _each(disturbed, self._crash)
         async with self._common("after"):
