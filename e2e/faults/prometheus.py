@@ -75,7 +75,7 @@ class FakePrometheus:
         """Listen."""
         app = web.Application()
         app.router.add_route("*", "/{scope}/api/v1/query", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         host, port = self._runner.addresses[0][:2]
