@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 from tests.decide.builders import intent
@@ -10,7 +9,7 @@ from tests.decide.closed_loop import PLANT, TYPES
 from tests.simulator.fleet.fleets import poisson, settings
 
 from goodput.simulator.fleet.clients import OpenLoop
-from goodput.simulator.fleet.ours import GoodputPolicy, rendered
+from goodput.simulator.fleet.ours import GoodputPolicy
 from goodput.simulator.fleet.outcome import Outcome
 from goodput.simulator.fleet.requests import Ask
 from goodput.simulator.fleet.settings import FleetSettings
@@ -38,22 +37,29 @@ def _ramp(seconds: float, seed: int) -> list[Ask]:
 
 def _run(fleet: FleetSettings, asks: list[Ask]) -> tuple[Outcome, GoodputPolicy]:
     policy = GoodputPolicy(intent(), TYPES, "l40s")
-    first = policy.place(sum(fleet.gpus_per_node), len(fleet.gpus_per_node), -fleet.settle_seconds)
-    assert first.pool is not None
-    fleet = replace(fleet, engine=rendered(fleet.engine, first.pool.placement))
-    return simulate(fleet, OpenLoop(asks), policy), policy
+    return simulate(policy.render(fleet), OpenLoop(asks), policy), policy
 
 
 def test_engines_are_made_with_the_settings_that_the_operator_renders():
     """Queue limits and batch of the first plan, the KV pool of the plant."""
     policy = GoodputPolicy(intent(), TYPES, "l40s")
-    plan = policy.place(64, 8, 0.0)
-    assert plan.pool is not None
-    engine = rendered(settings().engine, plan.pool.placement)
-    assert engine.max_num_queued_reqs == plan.pool.placement.max_num_queued_requests is not None
-    assert engine.max_num_queued_tokens == plan.pool.placement.max_num_queued_tokens is not None
-    assert engine.max_num_seqs == plan.pool.placement.max_num_seqs
+    engine = policy.render(settings()).engine
+    assert policy.last is not None
+    assert policy.last.pool is not None
+    placement = policy.last.pool.placement
+    assert engine.max_num_queued_reqs == placement.max_num_queued_requests is not None
+    assert engine.max_num_queued_tokens == placement.max_num_queued_tokens is not None
+    assert (engine.max_num_seqs, engine.max_num_batched_tokens) == (
+        placement.max_num_seqs,
+        placement.max_num_batched_tokens,
+    )
     assert engine.kv_blocks == PLANT.kv_pool_tokens // 16
+
+
+def test_a_model_that_fits_nowhere_is_no_fleet():
+    policy = GoodputPolicy(intent(gpu_types=("no-such-type",)), TYPES, "l40s")
+    with pytest.raises(ValueError, match="cannot be placed"):
+        policy.render(settings())
 
 
 @pytest.mark.parametrize("seed", [1, 2])

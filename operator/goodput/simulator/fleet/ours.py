@@ -29,6 +29,7 @@ from goodput.domain.plan import ModelPlan, Placement
 from goodput.domain.podtable import PodTable
 from goodput.simulator.fleet.counters import Scrape, within
 from goodput.simulator.fleet.policy import Desired
+from goodput.simulator.fleet.settings import FleetSettings
 from goodput.simulator.fleet.view import FleetView
 from goodput.simulator.sequences import EngineConfig
 
@@ -66,13 +67,21 @@ class GoodputPolicy:
         """What it remembers."""
         return self._memory.get(self._intent.key)
 
-    def place(self, installed: int, nodes: int, now: float) -> ModelPlan:
-        """The first decision, before anything runs: with these settings engines are made."""
+    def render(self, fleet: FleetSettings) -> FleetSettings:
+        """The first decision, before anything runs: `fleet` with engines as the operator makes them.
+
+        It is taken early enough that the first replicas are the law's own, from which it learns their start-up.
+        """
+        now = -(fleet.settle_seconds + fleet.scheduling_seconds + fleet.startup_seconds * (1.0 + fleet.startup_spread))
         view = ModelView(
             intent=self._intent, pool=PoolView(name="serve", exists=False), router=_routers((), now), telemetry=None
         )
-        supply = GpuSupply(type=self._gpu_type, nodes=nodes, installed=installed, used=0)
-        return self._decide(view, supply, now)
+        nodes = fleet.gpus_per_node
+        supply = GpuSupply(type=self._gpu_type, nodes=len(nodes), installed=sum(nodes), used=0)
+        plan = self._decide(view, supply, now)
+        if plan.pool is None:
+            raise ValueError(f"the Model cannot be placed on {self._gpu_type}: {plan.decision.detail}")
+        return replace(fleet, engine=rendered(fleet.engine, plan.pool.placement))
 
     def decide(self, view: FleetView, now: float) -> Desired:
         """What the operator would do at `now`."""
