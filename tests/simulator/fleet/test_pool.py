@@ -73,6 +73,9 @@ def test_a_crash_cuts_what_runs_and_the_pod_comes_back():
     assert failed
     # Cut at the crash, or sent to the dead engine until the checks of the routers failed.
     assert all(40.0 < each.ask.seconds < 56.0 for each in failed)
+    # Routers count what they answered with an error, not streams that were cut.
+    errors = sum(each[-1].errors for each in script.at(190.0).routers.values())
+    assert errors == sum(1 for each in failed if not each.pod) < len(failed)
     assert {each.pod for each in found.records if each.ask.seconds > 130.0} == {"serve-0001", "serve-0002"}
 
 

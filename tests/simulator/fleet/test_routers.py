@@ -11,7 +11,7 @@ from goodput.simulator.fleet.balance import Choice, Worker, cache_aware, least_i
 from goodput.simulator.fleet.clients import OpenLoop
 from goodput.simulator.fleet.faults import Crash
 from goodput.simulator.fleet.pods import Pod
-from goodput.simulator.fleet.requests import Ask, End
+from goodput.simulator.fleet.requests import Ask, End, engine_hashes
 from goodput.simulator.fleet.settings import Edges, RouterSettings
 from goodput.simulator.fleet.simulation import simulate
 
@@ -24,7 +24,7 @@ def _workers(*in_flight: int) -> list[Worker]:
 
 
 def _choice(workers: list[Worker], ask: Ask, *, serial: int = 0, tried: tuple[Worker, ...] = ()) -> Choice:
-    return Choice(workers, ask, list(tried), serial, 16, RouterSettings())
+    return Choice(workers, ask, list(tried), serial, RouterSettings())
 
 
 PLAIN = Ask(0.0, 160, 10)
@@ -46,7 +46,7 @@ def test_cache_aware_sends_unknown_prompts_to_the_smallest_tree():
     """Whatever the loads, as long as they are within 4 of each other: a fresh engine is flooded so far."""
     workers = _workers(0, 0, 4)
     for worker, tokens in zip(workers, (5000, 4000, 100), strict=True):
-        worker.loose_tokens = tokens
+        worker.tree_tokens = worker.loose_tokens = tokens
     assert cache_aware(_choice(workers, PLAIN)) is workers[2]
     assert workers[2].loose_tokens == 260
 
@@ -63,15 +63,15 @@ def test_cache_aware_sends_unknown_prompts_to_the_smallest_tree():
 def test_cache_aware_takes_the_least_loaded_of_unequal_engines(loads, want):
     workers = _workers(*loads)
     for worker, tokens in zip(workers, (900, 0, 900), strict=True):
-        worker.loose_tokens = tokens
+        worker.tree_tokens = worker.loose_tokens = tokens
     assert cache_aware(_choice(workers, PLAIN)) is workers[want]
 
 
 def test_cache_aware_follows_a_prefix_that_is_more_than_three_tenths_of_the_prompt():
     """Ten blocks: three that match are not enough, four are; the longest match wins."""
     workers = _workers(0, 0, 0)
-    workers[0].blocks.update(dict.fromkeys(range(3)))
-    workers[1].blocks.update(dict.fromkeys(range(4)))
+    workers[0].remember(Ask(0.0, 48, 1, tuple(range(3))), 1000)
+    workers[1].remember(Ask(0.0, 64, 1, tuple(range(4))), 1000)
     hashes = tuple(range(10))
     assert cache_aware(_choice(workers, Ask(0.0, 160, 10, (*hashes[:3], *range(20, 27))))) is workers[2]
     assert cache_aware(_choice(workers, Ask(0.0, 160, 10, hashes))) is workers[1]
@@ -80,7 +80,7 @@ def test_cache_aware_follows_a_prefix_that_is_more_than_three_tenths_of_the_prom
 
 def test_cache_aware_retries_where_it_was_refused_unless_loads_are_unequal():
     workers = _workers(3, 3)
-    workers[1].loose_tokens = 500
+    workers[1].tree_tokens = 500
     assert cache_aware(_choice(workers, PLAIN, tried=(workers[1],))) is workers[1]
     workers[1].in_flight = 9
     assert cache_aware(_choice(workers, PLAIN, tried=(workers[1],))) is workers[0]
@@ -89,8 +89,21 @@ def test_cache_aware_retries_where_it_was_refused_unless_loads_are_unequal():
 def test_a_tree_forgets_what_was_used_longest_ago():
     (worker,) = _workers(0)
     for first in (0, 10, 0, 20):
-        worker.remember(Ask(0.0, 160, 1, tuple(range(first, first + 10))), 16, 320)
+        worker.remember(Ask(0.0, 160, 1, tuple(range(first, first + 10))), 320)
     assert set(worker.blocks) == {*range(10), *range(20, 30)}
+    assert worker.tree_tokens == 320
+    worker.remember(Ask(0.0, 100, 1), 320)
+    assert (len(worker.blocks), worker.loose_tokens, worker.tree_tokens) == (20, 0, 320)
+
+
+def test_longer_blocks_of_a_trace_are_blocks_of_the_engine():
+    """Two blocks of 64 tokens, the second one cut at 40: four and two full blocks of 16; four are those of another."""
+    one = engine_hashes(Ask(0.0, 104, 1, (7, 8), hash_tokens=64), 16)
+    other = engine_hashes(Ask(0.0, 128, 1, (7, 9), hash_tokens=64), 16)
+    assert (len(one), len(other), len(set(one))) == (6, 8, 6)
+    assert one[:4] == other[:4]
+    assert one[4:] != other[4:6]
+    assert engine_hashes(Ask(0.0, 40, 1, (1, 2, 3)), 16) == (1, 2)
 
 
 def test_a_full_engine_refuses_and_another_one_takes_the_request():

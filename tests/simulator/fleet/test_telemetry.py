@@ -32,6 +32,12 @@ def test_the_counters_of_all_engines_are_what_happened():
     assert mean == pytest.approx(sum(each.tpot_seconds or 0.0 for each in found.records) / found.requests)
     assert sum(each[-1].requests for each in view.routers.values()) == found.requests
     assert sum(each[-1].errors for each in view.routers.values()) == 0
+    # Half way, the routers have what the engines have, but for what came and went between their scrapes.
+    middle = script.at(120.0)
+    assert sum(each[-1].in_flight for each in middle.routers.values()) == pytest.approx(
+        sum(each.running + each.waiting for each in middle.serving), abs=8
+    )
+    assert (middle.ready, middle.provisioned) == (2, 2)
 
 
 def test_rates_and_quantiles_are_those_of_the_last_while():

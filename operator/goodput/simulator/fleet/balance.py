@@ -14,8 +14,8 @@ from goodput.simulator.fleet.settings import RouterSettings
 class Worker:
     """An engine as one router sees it.
 
-    `blocks` are the prompt blocks that the router sent it, the oldest use first, `loose_tokens` the prompt tokens that
-    no other prompt can share.
+    `blocks` are the prompt blocks that the router sent it and their tokens, the oldest use first; `loose_tokens` are
+    prompt tokens that no other prompt can share, `tree_tokens` all that is in its tree.
     """
 
     pod: Pod
@@ -23,12 +23,9 @@ class Worker:
     healthy: bool = True
     failures: int = 0  # attempts in a row that failed
     closed_until: float = 0.0  # its circuit is open so long
-    blocks: dict[int, None] = field(default_factory=dict)
+    blocks: dict[int, int] = field(default_factory=dict)
     loose_tokens: int = 0
-
-    def tree_tokens(self, block_size: int) -> int:
-        """Prompt tokens in the router's tree for it."""
-        return len(self.blocks) * block_size + self.loose_tokens
+    tree_tokens: int = 0
 
     def matched(self, hashes: tuple[int, ...]) -> int:
         """Leading blocks of a prompt that it was sent before."""
@@ -39,18 +36,19 @@ class Worker:
             count += 1
         return count
 
-    def remember(self, ask: Ask, block_size: int, most_tokens: int) -> None:
+    def remember(self, ask: Ask, most_tokens: int) -> None:
         """Put a prompt in the tree, and what was not used for longest out of it."""
         for each in ask.block_hashes:
-            self.blocks.pop(each, None)
-            self.blocks[each] = None
-        self.loose_tokens += max(0, ask.input_tokens - len(ask.block_hashes) * block_size)
-        surplus = self.tree_tokens(block_size) - most_tokens
-        if surplus > 0:
-            loose = min(surplus, self.loose_tokens)
-            self.loose_tokens -= loose
-            for each in list(self.blocks)[: -(-(surplus - loose) // block_size)]:
-                del self.blocks[each]
+            self.tree_tokens += ask.hash_tokens - self.blocks.pop(each, 0)
+            self.blocks[each] = ask.hash_tokens
+        loose = max(0, ask.input_tokens - len(ask.block_hashes) * ask.hash_tokens)
+        self.loose_tokens += loose
+        self.tree_tokens += loose
+        surplus = min(self.loose_tokens, max(0, self.tree_tokens - most_tokens))
+        self.loose_tokens -= surplus
+        self.tree_tokens -= surplus
+        while self.tree_tokens > most_tokens:
+            self.tree_tokens -= self.blocks.pop(next(iter(self.blocks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,6 @@ class Choice:
     ask: Ask
     tried: list[Worker]
     serial: int
-    block_size: int
     settings: RouterSettings
 
 
@@ -92,11 +89,11 @@ def cache_aware(choice: Choice) -> Worker:
     else:
         matches = [each.matched(ask.block_hashes) for each in workers] if ask.block_hashes else [0]
         best = max(matches)
-        if best * choice.block_size > settings.cache_threshold * ask.input_tokens:
+        if best * ask.hash_tokens > settings.cache_threshold * ask.input_tokens:
             chosen = workers[matches.index(best)]
         else:
-            chosen = min(workers, key=lambda worker: worker.tree_tokens(choice.block_size))
-    chosen.remember(ask, choice.block_size, settings.tree_tokens)
+            chosen = min(workers, key=lambda worker: worker.tree_tokens)
+    chosen.remember(ask, settings.tree_tokens)
     return chosen
 
 

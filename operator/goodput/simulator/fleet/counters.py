@@ -21,6 +21,7 @@ class Scrape(NamedTuple):
     running: int
     waiting: int
     kv_usage: float  # share 0..1
+    backlog_tokens: int  # prompt tokens of requests without a first token; no metric of vLLM, but routers count them
     first_tokens: int
     finished: int
     rejected: int
@@ -91,6 +92,7 @@ class Counters:
             running=engine.running,
             waiting=engine.waiting,
             kv_usage=engine.kv_usage,
+            backlog_tokens=engine.prefill_backlog_tokens,
             first_tokens=self._first_tokens,
             finished=self._finished,
             rejected=self.rejected,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from goodput.domain.observed import PodState
 from goodput.simulator.engine import Engine, StepResult
 from goodput.simulator.fleet.counters import Counters, Scrape
-from goodput.simulator.fleet.requests import Record
+from goodput.simulator.fleet.requests import Record, engine_hashes
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.plant import Plant, StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, Sequence
@@ -148,7 +148,8 @@ class Pod:
     def submit(self, flight: Flight, now: float) -> None:
         """Take a request; raises what the engine raises."""
         ask = flight.record.ask
-        request = EngineRequest(flight.key, max(1, ask.input_tokens), max(1, ask.output_tokens), ask.block_hashes)
+        hashes = engine_hashes(ask, self._config.block_size) if ask.block_hashes else ()
+        request = EngineRequest(flight.key, max(1, ask.input_tokens), max(1, ask.output_tokens), hashes)
         try:
             self.engine.submit(request, now, flight)
         except AdmissionRejectedError:

@@ -12,18 +12,28 @@ from goodput.domain.intent import Objective
 class Ask:
     """One request as a client sends it, `seconds` after the start of the run.
 
-    `block_hashes` name the full blocks of the prompt, each chained to its parent. The client goes away
-    `abort_after_seconds` after it asked, if the answer is not complete by then. `client` says whose it is, `tries` how
-    often the same was asked before: to the fleet a repeated request is a request like any other.
+    `block_hashes` name the blocks of `hash_tokens` tokens of the prompt, each chained to its parent; the last one may
+    be shorter. The client goes away `abort_after_seconds` after it asked, if the answer is not complete by then.
+    `client` says whose it is, `tries` how often the same was asked before: to the fleet a repeated request is a request
+    like any other.
     """
 
     seconds: float
     input_tokens: int
     output_tokens: int
     block_hashes: tuple[int, ...] = ()
+    hash_tokens: int = 16
     abort_after_seconds: float | None = None
     client: int = 0
     tries: int = 0
+
+
+def engine_hashes(ask: Ask, block_size: int) -> tuple[int, ...]:
+    """Hashes of the full blocks of an engine's own size, which divides that of the ask."""
+    if ask.hash_tokens == block_size:
+        return ask.block_hashes[: ask.input_tokens // block_size]
+    pieces = range(ask.hash_tokens // block_size)
+    return tuple(hash((each, piece)) for each in ask.block_hashes for piece in pieces)[: ask.input_tokens // block_size]
 
 
 class End(StrEnum):

@@ -21,15 +21,15 @@ class Router:
     workers: dict[str, Worker] = field(default_factory=dict)
     requests: int = 0  # of users, each once
     errors: int = 0  # of those, answered with an error after all attempts
+    in_flight: int = 0
     picks: int = 0
 
 
 class Routers:
     """All routers, and what they notice of pods: new ones by discovery, dead ones by health checks."""
 
-    def __init__(self, settings: RouterSettings, block_size: int, events: Events) -> None:
+    def __init__(self, settings: RouterSettings, events: Events) -> None:
         self._settings = settings
-        self._block_size = block_size
         self._events = events
         self._balance = BALANCES[settings.balance]
         self.routers = [Router(f"router-{number}", number) for number in range(settings.replicas)]
@@ -75,6 +75,12 @@ class Routers:
             router.workers.pop(pod.name, None)
 
     # ---------------------------------------------------------------- what they do
+    def arrived(self, flight: Flight) -> None:
+        """A user's request reached its router."""
+        router = self.routers[flight.router]
+        router.requests += 1
+        router.in_flight += 1
+
     def pick(self, flight: Flight, tried: list[Worker], now: float) -> Worker | None:
         """The worker that an attempt goes to; None: no router can use any."""
         router = self.routers[flight.router]
@@ -82,7 +88,7 @@ class Routers:
         if not usable:
             return None
         router.picks += 1
-        return self._balance(Choice(usable, flight.record.ask, tried, router.picks, self._block_size, self._settings))
+        return self._balance(Choice(usable, flight.record.ask, tried, router.picks, self._settings))
 
     def accepted(self, worker: Worker) -> None:
         """An engine took a request."""
@@ -96,10 +102,13 @@ class Routers:
             worker.failures = 0
             worker.closed_until = now + self._settings.circuit_open_seconds
 
-    def ended(self, flight: Flight) -> None:
+    def ended(self, flight: Flight, *, error: bool) -> None:
         """An answer ended, or its client went away."""
+        router = self.routers[flight.router]
+        router.in_flight -= 1
+        router.errors += error
         if flight.pod is not None:
-            worker = self.routers[flight.router].workers.get(flight.pod.name)
+            worker = router.workers.get(flight.pod.name)
             if worker is not None:
                 worker.in_flight -= 1
 

@@ -35,7 +35,7 @@ class Simulation:
         self._policy = policy
         self._began_at = -settings.settle_seconds
         self._events = Events(self._began_at)
-        self._routers = Routers(settings.router, settings.engine.block_size, self._events)
+        self._routers = Routers(settings.router, self._events)
         self._telemetry = Telemetry(settings.scrape, self._events, self._routers, settings.seed)
         self._pool = Pool(
             settings, settings.engine, self._events, self._routers, born=self._telemetry.watch, cut=self._cut
@@ -120,7 +120,7 @@ class Simulation:
         self._records.append(record)
         self._open += 1
         flight = Flight(str(len(self._records)), record, self._draw.randrange(self._settings.router.replicas))
-        self._routers.routers[flight.router].requests += 1
+        self._routers.arrived(flight)
         self._attempt(flight)
         if ask.abort_after_seconds is not None and not flight.over:
             self._events.at(ask.seconds + ask.abort_after_seconds, self._leave, flight)
@@ -176,9 +176,8 @@ class Simulation:
         record = flight.record
         record.end, record.ended_at = end, at
         self._open -= 1
-        self._routers.ended(flight)
-        if end in (End.REFUSED, End.FAILED, End.INVALID):
-            self._routers.routers[flight.router].errors += 1
+        # A stream that is cut was answered before: routers count no error.
+        self._routers.ended(flight, error=flight.pod is None and end is not End.ABORTED)
         following = self._clients.after(record, at)
         if following is not None and following.seconds < self._settings.seconds:
             self._events.at(following.seconds, self._arrive, following, False)
@@ -229,6 +228,7 @@ class Simulation:
             gpus_used=pool.nodes.used,
             gpus_per_replica=settings.plant.gpus,
             nodes=len(pool.nodes),
+            engine=settings.engine,
         )
 
     def _plan_faults(self) -> None:

@@ -14,11 +14,13 @@ from goodput.simulator.fleet.settings import ScrapeSettings
 
 
 class RouterScrape(NamedTuple):
-    """One look at one router: requests of users so far, each once, and how many of them ended with an error."""
+    """One look at one router: requests of users so far, each once, how many of them ended with an error, and how many
+    are under way."""
 
     at: float
     requests: int
     errors: int
+    in_flight: int
 
 
 class Telemetry:
@@ -46,7 +48,7 @@ class Telemetry:
         now = self._events.now
         if self._arrives():
             kept = self._routers[router.name]
-            kept.append(RouterScrape(now, router.requests, router.errors))
+            kept.append(RouterScrape(now, router.requests, router.errors, router.in_flight))
             while kept[0].at < now - self._settings.keep_seconds:
                 kept.popleft()
         self._events.at(now + self._settings.interval_seconds, self._scrape_router, router)

@@ -13,6 +13,7 @@ from goodput.domain.observed import PodState
 from goodput.simulator.fleet.counters import Scrape, quantile
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.fleet.telemetry import RouterScrape
+from goodput.simulator.sequences import EngineConfig
 
 Latency: TypeAlias = Literal["ttft", "tpot", "e2e"]
 
@@ -48,11 +49,17 @@ class FleetView:
     gpus_used: int
     gpus_per_replica: int
     nodes: int
+    engine: EngineConfig  # engines tell their flags and the size of their KV pool
 
     @property
     def ready(self) -> int:
         """Replicas that serve and are to stay."""
         return sum(1 for pod in self.pods if pod.state is PodState.READY)
+
+    @property
+    def provisioned(self) -> int:
+        """Replicas that exist and are to stay, whether they serve or not."""
+        return sum(1 for pod in self.pods if pod.state is not PodState.TERMINATING)
 
     @cached_property
     def latest(self) -> dict[str, Scrape]:
