@@ -7,7 +7,7 @@ from tests.simulator.fleet.fleets import Script, poisson, settings, steady
 from goodput.domain.observed import PodState
 from goodput.simulator.capacity import engine_config
 from goodput.simulator.fleet.clients import OpenLoop
-from goodput.simulator.fleet.faults import Crash, CrashLoop, Throttle
+from goodput.simulator.fleet.faults import Crash, CrashLoop, Throttle, Unready
 from goodput.simulator.fleet.nodes import Nodes
 from goodput.simulator.fleet.requests import End
 from goodput.simulator.fleet.simulation import simulate
@@ -62,11 +62,12 @@ def test_start_up_times_are_drawn_around_their_mean():
 
 
 def test_a_crash_cuts_what_runs_and_the_pod_comes_back():
-    """Streams of the dead engine fail; others are served; after back-off and start-up it serves again."""
+    """Streams of the dead engine fail; others are served; after another start-up it serves again."""
     script = steady(2)
     fleet = settings(200.0, replicas=2, faults=(Crash(50.0, 1),))
     found = simulate(fleet, OpenLoop(poisson(3.0, 200.0, lengths=(600, 120))), script)
-    assert _states(script, 60.0) == [PodState.UNREADY, PodState.READY]
+    assert _states(script, 60.0) == [PodState.STARTING, PodState.READY]
+    assert script.at(60.0).pods[0].ready_at is None
     assert _states(script, 120.0) == [PodState.READY, PodState.READY]
     assert [pod.restarts for pod in script.at(120.0).pods] == [1, 0]
     failed = [each for each in found.records if each.end is End.FAILED]
@@ -80,13 +81,28 @@ def test_a_crash_cuts_what_runs_and_the_pod_comes_back():
 
 
 def test_a_crash_loop_never_serves_until_it_is_over():
-    """New engines die when they should turn ready: Failed with growing restarts, Ready after the cause is gone."""
+    """New engines die when they should turn ready: Failed between restarts, Ready after the cause is gone."""
     script = Script([(-1e9, 1), (0.0, 2)])
-    fleet = settings(600.0, faults=(CrashLoop(0.0, 300.0),))
-    simulate(fleet, OpenLoop(poisson(0.5, 600.0)), script)
-    assert _states(script, 200.0) == [PodState.READY, PodState.FAILED]
-    assert script.at(200.0).pods[1].restarts >= 2
-    assert _states(script, 590.0) == [PodState.READY, PodState.READY]
+    fleet = settings(700.0, faults=(CrashLoop(0.0, 300.0),))
+    simulate(fleet, OpenLoop(poisson(0.5, 700.0)), script)
+    seen = [view.pods[1] for view in script.views if 10.0 <= view.now <= 300.0]
+    assert {pod.state for pod in seen} == {PodState.STARTING, PodState.FAILED}
+    # Dead after about 46, 91, 146 (10 s later), 211 (20 s later) and 296 s (40 s later).
+    assert seen[-1].restarts == pytest.approx(4, abs=1)
+    assert _states(script, 690.0) == [PodState.READY, PodState.READY]
+
+
+def test_a_pod_whose_probes_fail_is_left_out_and_comes_back():
+    """Unready for two minutes: what it has it finishes, nothing new goes there, nothing is lost."""
+    script = steady(2)
+    fleet = settings(300.0, replicas=2, faults=(Unready(60.0, 180.0, 1),))
+    found = simulate(fleet, OpenLoop(poisson(2.0, 300.0)), script)
+    assert _states(script, 100.0) == [PodState.UNREADY, PodState.READY]
+    assert _states(script, 190.0) == [PodState.READY, PodState.READY]
+    assert {each.end for each in found.records} == {End.FINISHED}
+    meanwhile = {each.pod for each in found.records if 65.0 < each.ask.seconds < 180.0}
+    assert meanwhile == {"serve-0002"}
+    assert {each.pod for each in found.records if each.ask.seconds > 185.0} == {"serve-0001", "serve-0002"}
 
 
 def test_a_throttled_replica_is_slower_by_its_share():

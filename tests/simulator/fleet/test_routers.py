@@ -96,6 +96,11 @@ def test_a_tree_forgets_what_was_used_longest_ago():
     assert (len(worker.blocks), worker.loose_tokens, worker.tree_tokens) == (20, 0, 320)
 
 
+def test_an_unknown_balance_is_named():
+    with pytest.raises(ValueError, match="power_of_two"):
+        simulate(settings(10.0, router=RouterSettings(balance="power_of_two")), OpenLoop([]), steady(1))
+
+
 def test_longer_blocks_of_a_trace_are_blocks_of_the_engine():
     """Two blocks of 64 tokens, the second one cut at 40: four and two full blocks of 16; four are those of another."""
     one = engine_hashes(Ask(0.0, 104, 1, (7, 8), hash_tokens=64), 16)

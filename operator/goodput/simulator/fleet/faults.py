@@ -23,6 +23,15 @@ class CrashLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class Unready:
+    """The probes of a pod fail for a while; its engine goes on with what it has."""
+
+    from_seconds: float
+    to_seconds: float
+    pod: int
+
+
+@dataclass(frozen=True, slots=True)
 class Throttle:
     """A pod runs at a share `speed` (0..1] of its speed for a while."""
 
@@ -41,4 +50,4 @@ class ServerErrors:
     share: float
 
 
-Fault: TypeAlias = Crash | CrashLoop | Throttle | ServerErrors
+Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | ServerErrors

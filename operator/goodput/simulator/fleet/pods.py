@@ -55,13 +55,14 @@ class Pod:
         self.created_at = created_at
         self.node: int | None = None
         self.bound_at: float | None = None
-        self.ready = False
-        self.ready_at: float | None = None
+        self.up = False  # its engine serves
+        self.ready = False  # and its probes say so
+        self.ready_at: float | None = None  # the last time
         self.deleted_at: float | None = None
         self.stopping = False  # told to end: it takes nothing more and goes when it is empty
         self.gone_at: float | None = None
         self.restarts = 0
-        self.failing = False
+        self.failing = False  # waits to be started again
         self.due = math.inf
         self.ended: list[Flight] = []  # finished since somebody last looked
         self._plant = plant
@@ -89,7 +90,7 @@ class Pod:
             return PodState.READY
         if self.failing:
             return PodState.FAILED
-        return PodState.UNREADY if self.ready_at is not None else PodState.STARTING
+        return PodState.UNREADY if self.up else PodState.STARTING
 
     @property
     def empty(self) -> bool:
@@ -169,7 +170,7 @@ class Pod:
         """Lose the engine and all that it had: counters begin anew with the next one. Returns what was cut."""
         cut = list(self._flights.values())
         self._flights.clear()
-        self.ready = False
+        self.up = self.ready = False
         self._boot()
         return cut
 

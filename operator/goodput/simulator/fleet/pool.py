@@ -13,7 +13,7 @@ from goodput.simulator.fleet.routers import Routers
 from goodput.simulator.fleet.settings import FleetSettings
 from goodput.simulator.sequences import EngineConfig
 
-# A container that died starts again after this time, twice as long with each restart, up to the most.
+# A container that died again starts after this time, twice as long with each restart, up to the most.
 _BACKOFF_SECONDS, _MOST_BACKOFF_SECONDS = 10.0, 300.0
 
 
@@ -42,17 +42,13 @@ class Pool:
         self.pods: list[Pod] = []  # that exist, oldest first
         self.gone: list[Pod] = []
         self.desired = 0
+        self.leaving = 0  # pods that are on their way out
         # (seconds, desired, ready) with each change of either.
         self.history: list[tuple[float, int, int]] = []
 
     def pod(self, ordinal: int) -> Pod | None:
         """A pod that exists, by its ordinal."""
         return next((each for each in self.pods if each.ordinal == ordinal), None)
-
-    @property
-    def draining(self) -> bool:
-        """Whether a pod is on its way out."""
-        return any(each.deleted_at is not None for each in self.pods)
 
     def _note(self) -> None:
         ready = sum(1 for each in self.pods if each.ready and each.deleted_at is None)
@@ -120,31 +116,53 @@ class Pool:
         now = self._events.now
         if any(fault.from_seconds <= now < fault.to_seconds for fault in self._loops):
             self._restart(pod)
-            pod.failing = True
             return
-        pod.ready, pod.failing = True, False
-        pod.ready_at = now
-        self._routers.ready(pod, now)
+        pod.up = True
+        self._turn_ready(pod)
+
+    def _turn_ready(self, pod: Pod) -> None:
+        pod.ready = True
+        pod.ready_at = self._events.now
+        self._routers.ready(pod, self._events.now)
         self._note()
+
+    def set_ready(self, ordinal: int, ready: bool) -> None:
+        """Let the probes of a pod fail, or pass again; its engine goes on."""
+        pod = self.pod(ordinal)
+        if pod is None or not pod.up or pod.deleted_at is not None:
+            return
+        if ready:
+            self._turn_ready(pod)
+        else:
+            pod.ready = False
+            self._routers.down(pod, self._events.now)
+            self._note()
 
     # ---------------------------------------------------------------- dying
     def crash(self, ordinal: int) -> None:
         """The engine of a pod dies; its container starts again."""
         pod = self.pod(ordinal)
-        if pod is not None and pod.ready and pod.deleted_at is None:
+        if pod is not None and pod.up and pod.deleted_at is None:
             self._cut(pod.crash())
             self._routers.down(pod, self._events.now)
             self._restart(pod)
             self._note()
 
     def _restart(self, pod: Pod) -> None:
-        wait = min(_MOST_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2.0**pod.restarts)
+        """The container of a pod died: the first time it starts again at once, later after a wait."""
+        wait = min(_MOST_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2.0 ** (pod.restarts - 1)) if pod.restarts else 0.0
         pod.restarts += 1
-        self._events.at(self._events.now + wait + self._startup(pod, scheduled=False), self._started, pod, pod.restarts)
+        pod.failing = wait > 0.0
+        self._events.at(self._events.now + wait, self._start_again, pod)
+
+    def _start_again(self, pod: Pod) -> None:
+        pod.failing = False
+        self._events.at(self._events.now + self._startup(pod, scheduled=False), self._started, pod, pod.restarts)
 
     def _delete(self, pod: Pod) -> None:
         now = self._events.now
         pod.deleted_at = now
+        self.leaving += 1
         if pod.node is None:
             self._gone(pod)
             return
@@ -170,9 +188,10 @@ class Pool:
         if pod.gone_at is not None:
             return
         pod.gone_at = self._events.now
-        pod.ready = False
+        pod.up = pod.ready = False
         self.pods.remove(pod)
         self.gone.append(pod)
+        self.leaving -= 1
         if pod.node is not None:
             self.nodes.release(pod.node, self._settings.plant.gpus)
             self._place_pending()

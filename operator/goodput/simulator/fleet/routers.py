@@ -31,6 +31,8 @@ class Routers:
     def __init__(self, settings: RouterSettings, events: Events) -> None:
         self._settings = settings
         self._events = events
+        if settings.balance not in BALANCES:
+            raise ValueError(f"balance: {settings.balance!r} is unknown; known are {', '.join(sorted(BALANCES))}")
         self._balance = BALANCES[settings.balance]
         self.routers = [Router(f"router-{number}", number) for number in range(settings.replicas)]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from goodput.simulator.fleet.balance import Worker
 from goodput.simulator.fleet.clients import Clients
 from goodput.simulator.fleet.events import Events
-from goodput.simulator.fleet.faults import Crash, ServerErrors, Throttle
+from goodput.simulator.fleet.faults import Crash, ServerErrors, Throttle, Unready
 from goodput.simulator.fleet.outcome import Outcome, outcome
 from goodput.simulator.fleet.pods import Flight, Pod
 from goodput.simulator.fleet.policy import Desired, Policy
@@ -84,7 +84,7 @@ class Simulation:
         while True:
             until = self._events.next_at
             pods = self._pool.pods
-            if not self._clients.reactive and not self._pool.draining:
+            if not self._clients.reactive and not self._pool.leaving:
                 for pod in pods:
                     if pod.due <= until:
                         pod.advance(until)
@@ -153,7 +153,7 @@ class Simulation:
     def _give(self, flight: Flight, worker: Worker) -> End | None:
         """One attempt: None if the engine took it, else how the request ends if this was the last one."""
         now, pod = self._events.now, worker.pod
-        if not pod.ready or pod.stopping or self._answers_error(now):
+        if not pod.up or pod.stopping or self._answers_error(now):
             return End.FAILED
         try:
             pod.submit(flight, now)
@@ -220,7 +220,15 @@ class Simulation:
             min_replicas=settings.min_replicas,
             max_replicas=settings.max_replicas,
             pods=tuple(
-                PodSight(pod.name, pod.state, pod.created_at, pod.ready_at, pod.restarts, pod.node) for pod in pool.pods
+                PodSight(
+                    pod.name,
+                    pod.state,
+                    pod.created_at,
+                    pod.ready_at if pod.ready else None,
+                    pod.restarts,
+                    pod.node,
+                )
+                for pod in pool.pods
             ),
             scrapes=self._telemetry.pods(now),
             routers=self._telemetry.routers(now),
@@ -235,6 +243,9 @@ class Simulation:
         for fault in self._settings.faults:
             if isinstance(fault, Crash):
                 self._events.at(fault.at_seconds, self._pool.crash, fault.pod)
+            elif isinstance(fault, Unready):
+                self._events.at(fault.from_seconds, self._pool.set_ready, fault.pod, False)
+                self._events.at(fault.to_seconds, self._pool.set_ready, fault.pod, True)
             elif isinstance(fault, Throttle):
                 self._events.at(fault.from_seconds, self._run_at, fault.pod, fault.speed)
                 self._events.at(fault.to_seconds, self._run_at, fault.pod, 1.0)

@@ -63,7 +63,7 @@ class Telemetry:
             # Its past is of use for rates a while longer.
             self._events.at(now + self._settings.keep_seconds, self._forget, pod)
             return
-        if pod.ready and self._arrives():
+        if pod.up and self._arrives():
             kept = self._pods.setdefault(pod.name, deque())
             kept.append(pod.scrape(now))
             while kept[0].at < now - self._settings.keep_seconds:

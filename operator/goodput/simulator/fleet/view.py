@@ -20,7 +20,7 @@ Latency: TypeAlias = Literal["ttft", "tpot", "e2e"]
 
 @dataclass(frozen=True, slots=True)
 class PodSight:
-    """One pod as the API server tells it. Times are seconds of the run."""
+    """One pod as the API server tells it. Times are seconds of the run; `ready_at` is None while it is not ready."""
 
     name: str
     state: PodState
