@@ -9,10 +9,11 @@ from tests.decide.closed_loop import PLANT, TYPES
 from tests.simulator.fleet.fleets import poisson, settings
 
 from goodput.simulator.fleet.clients import OpenLoop
+from goodput.simulator.fleet.faults import Crash
 from goodput.simulator.fleet.ours import GoodputPolicy
 from goodput.simulator.fleet.outcome import Outcome
 from goodput.simulator.fleet.requests import Ask
-from goodput.simulator.fleet.settings import FleetSettings
+from goodput.simulator.fleet.settings import FleetSettings, ScrapeSettings
 from goodput.simulator.fleet.simulation import simulate
 
 PEAK = 9.6
@@ -88,3 +89,13 @@ def test_the_law_sees_what_clients_send():
     assert figures.attainment_upper is not None
     assert figures.attainment_lower - 0.02 <= found.attainment <= figures.attainment_upper + 0.02
     assert figures.startup_seconds == pytest.approx(46.0, rel=0.15)
+
+
+def test_lost_scrapes_late_ones_and_a_crash_do_not_blind_the_law():
+    """A tenth of the scrapes lost and all of them 5 s late, one crash: the ramp is followed still."""
+    fleet = settings(
+        900.0, scrape=ScrapeSettings(lost_share=0.1, delay_seconds=5.0), faults=(Crash(500.0, 2),), startup_spread=0.06
+    )
+    found, _ = _run(fleet, _ramp(900.0, 1))
+    assert found.attainment >= 0.90
+    assert max(event.after for event in found.scale_events) >= 3

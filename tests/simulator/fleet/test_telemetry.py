@@ -85,6 +85,16 @@ def test_a_lost_scrape_leaves_a_gap():
     assert len(scrapes) == pytest.approx(0.7 * 60, abs=10)
 
 
+def test_a_pod_that_does_not_answer_is_not_in_the_latest_scrapes():
+    """Dead from 100 s on: gone with the first scrape that fails, back with the first that does not."""
+    script = steady(2)
+    fleet = settings(250.0, replicas=2, faults=(Crash(100.0, 1),))
+    simulate(fleet, OpenLoop(poisson(1.0, 250.0)), script)
+    assert set(script.at(90.0).latest) == {"serve-0001", "serve-0002"}
+    assert set(script.at(120.0).latest) == {"serve-0002"}
+    assert set(script.at(240.0).latest) == {"serve-0001", "serve-0002"}
+
+
 def test_a_restart_is_no_negative_rate():
     """Counters begin anew with the engine: what was counted after a crash adds to what was before."""
     script = steady(1)

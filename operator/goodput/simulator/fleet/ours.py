@@ -193,7 +193,7 @@ def _telemetry(view: FleetView, p95: float | None) -> ModelTelemetry:
             prefill_count=float(sum(each.prefill_count for each in scrapes)),
             request_seconds_p95=p95,
         )
-    last = [(name, view.routers[name][-1]) for name in sorted(view.routers)]
+    last = [(name, view.routers[name][-1]) for name in sorted(view.routers) if name not in view.missed]
     router = RouterTelemetry(
         requests=tuple((name, EPOCH + each.at, float(each.requests)) for name, each in last),
         errors=tuple((name, EPOCH + each.at, float(each.errors)) for name, each in last),

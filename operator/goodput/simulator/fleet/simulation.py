@@ -232,6 +232,7 @@ class Simulation:
             ),
             scrapes=self._telemetry.pods(now),
             routers=self._telemetry.routers(now),
+            missed=frozenset(self._telemetry.missed),
             gpus_installed=pool.nodes.installed,
             gpus_used=pool.nodes.used,
             gpus_per_replica=settings.plant.gpus,

@@ -33,6 +33,7 @@ class Telemetry:
         self._draw = random.Random(f"{seed}/scrapes")
         self._pods: dict[str, deque[Scrape]] = {}
         self._routers: dict[str, deque[RouterScrape]] = {}
+        self.missed: set[str] = set()  # pods and routers whose last scrape failed
         for router in routers.routers:
             self._routers[router.name] = deque()
             events.at(events.now + self._phase(router.name), self._scrape_router, router)
@@ -40,13 +41,18 @@ class Telemetry:
     def _phase(self, name: str) -> float:
         return random.Random(f"{self._seed}/phase/{name}").random() * self._settings.interval_seconds
 
-    def _arrives(self) -> bool:
+    def _answers(self, name: str, up: bool) -> bool:
+        """Whether a scrape succeeds: somebody answers, and the answer is not lost."""
         lost = self._settings.lost_share
-        return lost <= 0.0 or self._draw.random() >= lost
+        if up and (lost <= 0.0 or self._draw.random() >= lost):
+            self.missed.discard(name)
+            return True
+        self.missed.add(name)
+        return False
 
     def _scrape_router(self, router: Router) -> None:
         now = self._events.now
-        if self._arrives():
+        if self._answers(router.name, True):
             kept = self._routers[router.name]
             kept.append(RouterScrape(now, router.requests, router.errors, router.in_flight))
             while kept[0].at < now - self._settings.keep_seconds:
@@ -60,10 +66,11 @@ class Telemetry:
     def _scrape(self, pod: Pod) -> None:
         now = self._events.now
         if pod.gone_at is not None:
+            self.missed.discard(pod.name)
             # Its past is of use for rates a while longer.
             self._events.at(now + self._settings.keep_seconds, self._forget, pod)
             return
-        if pod.up and self._arrives():
+        if self._answers(pod.name, pod.up):
             kept = self._pods.setdefault(pod.name, deque())
             kept.append(pod.scrape(now))
             while kept[0].at < now - self._settings.keep_seconds:

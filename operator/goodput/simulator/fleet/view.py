@@ -33,7 +33,7 @@ class PodSight:
 @dataclass(frozen=True, kw_only=True)
 class FleetView:
     """One look at `now` (seconds of the run). `scrapes` are those of the last while by pod, oldest first, of pods that
-    are gone too; `pods` are those that exist, by name."""
+    are gone too; `pods` are those that exist, by name. Of pods and routers in `missed` the last scrape failed."""
 
     now: float
     began_at: float  # since when there is a fleet
@@ -45,6 +45,7 @@ class FleetView:
     pods: tuple[PodSight, ...]
     scrapes: Mapping[str, Sequence[Scrape]]
     routers: Mapping[str, Sequence[RouterScrape]]
+    missed: frozenset[str]
     gpus_installed: int
     gpus_used: int
     gpus_per_replica: int
@@ -63,8 +64,8 @@ class FleetView:
 
     @cached_property
     def latest(self) -> dict[str, Scrape]:
-        """The newest scrape of each pod that exists and has one."""
-        found = {pod.name: self.scrapes.get(pod.name, ()) for pod in self.pods}
+        """The newest scrape of each pod that exists and was scraped last time."""
+        found = {pod.name: self.scrapes.get(pod.name, ()) for pod in self.pods if pod.name not in self.missed}
         return {name: scrapes[-1] for name, scrapes in found.items() if scrapes}
 
     @property
