@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulator.rivals.views import EDGES
 
-from goodput.simulator.capacity import Objective
+from goodput.domain.intent import Objective
 from goodput.simulator.rivals.catalogue import Profile, rivals
 from goodput.simulator.rivals.view import Histogram, PodPhase, PodView, PoolView
 
@@ -14,7 +14,7 @@ PROFILE = Profile(
     step_seconds=lambda prefill, decode, read: 0.01 + 1e-5 * prefill + 1e-8 * read + 1e-5 * decode,
     uncached_input_tokens=4000.0,
 )
-LAWS = rivals(Objective(ttft_seconds=3.0, tpot_seconds=0.1), PROFILE)
+LAWS = rivals(Objective(ttft_seconds=3.0, tpot_seconds=0.1, e2e_seconds=None), PROFILE)
 
 HISTOGRAMS = st.lists(st.floats(0.0, 20.0), max_size=20).map(lambda values: Histogram.of(values, EDGES))
 PODS = st.builds(

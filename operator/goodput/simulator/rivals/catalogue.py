@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from goodput.simulator.capacity import Objective
+from goodput.domain.intent import Objective
 from goodput.simulator.rivals.aibrix import AibrixApa, AibrixKpa
 from goodput.simulator.rivals.dynamo import Dynamo, StepSeconds
 from goodput.simulator.rivals.hpa_kv import HpaKv
