@@ -1,17 +1,11 @@
 """Policies that look at nothing."""
 
-import pytest
 from tests.simulator.fleet.fleets import poisson, settings, steady
 
-from goodput.simulator.fleet.baselines import Oracle, Static, replicas_for, static_peak
+from goodput.simulator.fleet.baselines import Oracle, Static, static_peak
 from goodput.simulator.fleet.clients import OpenLoop
 from goodput.simulator.fleet.requests import Ask
 from goodput.simulator.fleet.simulation import simulate
-
-
-@pytest.mark.parametrize(("rps", "want"), [(0.0, 0), (2.0, 1), (2.01, 2), (8.0, 4), (0.3 / 0.1 * 2.0, 3)])
-def test_replicas_hold_a_rate(rps, want):
-    assert replicas_for(rps, 2.0) == want
 
 
 def test_static_peak_is_sized_for_the_busiest_minute():
@@ -29,15 +23,16 @@ def test_static_stays_within_the_bounds_of_the_model():
 
 
 def test_the_oracle_asks_just_in_time_and_keeps_what_it_needs_again():
-    """Minutes that need 1, 3, 1, 1, 1, 3: with 90 s to start, three from 60 - 100 s on, and again from 200 s."""
-    counts = (60, 180, 60, 60, 60, 180)
-    asks = [Ask(60.0 * m + 60.0 * n / count, 100, 10) for m, count in enumerate(counts) for n in range(count)]
-    oracle = Oracle(asks, 1.0, lead_seconds=90.0)
+    """A minute of 3 requests/s at 600 s, another 60 s after it, one more 300 s later: with 100 s to start a replica."""
+    busy = [(600.0, 660.0), (720.0, 780.0), (1080.0, 1140.0)]
+    asks = [Ask(float(second), 100, 10) for second in range(1800)]
+    asks += [Ask(begin + 0.5 * n, 100, 10) for begin, end in busy for n in range(int(2 * (end - begin)))]
+    oracle = Oracle(asks, 1.2, seconds=1800.0, lead_seconds=100.0)
     view = steady(1)
     simulate(settings(10.0), OpenLoop([]), view)
     seen = view.views[-1]
-    wants = {at: oracle.decide(seen, float(at)) for at in (-120, -50, -30, 0, 110, 130, 190, 200, 330)}
-    assert wants == {-120: 1, -50: 1, -30: 3, 0: 3, 110: 3, 130: 1, 190: 1, 200: 3, 330: 3}
+    wants = {at: oracle.decide(seen, float(at)) for at in (-100, 0, 450, 590, 690, 745, 900, 1050, 1100, 1300)}
+    assert wants == {-100: 1, 0: 1, 450: 1, 590: 3, 690: 3, 745: 3, 900: 1, 1050: 3, 1100: 3, 1300: 1}
 
 
 def test_the_oracle_serves_a_jump_that_nobody_could_foresee():
@@ -48,7 +43,7 @@ def test_the_oracle_serves_a_jump_that_nobody_could_foresee():
         *(Ask(600.0 + each.seconds, 600, 60) for each in poisson(1.0, 300.0, seed=3)),
     ]
     fleet = settings(900.0, startup_seconds=100.0)
-    found = simulate(fleet, OpenLoop(asks), Oracle(asks, 2.5, lead_seconds=115.0))
+    found = simulate(fleet, OpenLoop(asks), Oracle(asks, 2.5, seconds=900.0, lead_seconds=115.0))
     assert found.attainment >= 0.99
     assert found.timeline[1].desired == 1.0
     assert found.timeline[7].ready >= 2.0

@@ -3,12 +3,14 @@
 import pytest
 from tests.simulator.fleet.fleets import poisson, settings, steady
 
-from goodput.simulator.fleet.clients import ClosedLoop, OpenLoop
+from goodput.simulator.fleet.clients import ClosedLoop, OpenLoop, asks_of
 from goodput.simulator.fleet.events import Events
 from goodput.simulator.fleet.faults import ServerErrors
 from goodput.simulator.fleet.requests import Ask, End, Record
 from goodput.simulator.fleet.simulation import simulate
+from goodput.simulator.traces.request import TraceRequest
 
+TRACE = (TraceRequest(2.0, 600, 10, (1, 2)), TraceRequest(3.5, 700, 20, (1, 3)))
 ASKS = [Ask(5.0, 100, 10), Ask(1.0, 200, 20)]
 
 
@@ -35,6 +37,16 @@ def test_a_client_repeats_what_failed_a_few_times(end, tries, again):
     following = clients.after(Record(Ask(5.0, 100, 10, tries=tries), end), 9.0)
     assert clients.reactive
     assert following == (Ask(11.0, 100, 10, tries=tries + 1) if again else None)
+
+
+def test_a_trace_is_asked_with_its_blocks():
+    """Blocks of 512 tokens: the second request finds the block of the first one cached, as 32 of the engine."""
+    asks = asks_of(TRACE)
+    assert [(ask.seconds, ask.input_tokens, ask.output_tokens) for ask in asks] == [(2.0, 600, 10), (3.5, 700, 20)]
+    script = steady(1)
+    simulate(settings(60.0), OpenLoop(asks), script)
+    (scrape,) = script.at(59.0).latest.values()
+    assert (scrape.prompt_tokens, scrape.cached_tokens) == (1300, 512)
 
 
 def test_half_of_the_clients_go_away():

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from goodput.simulator import bounds
 from goodput.simulator.fleet.requests import Ask
 from goodput.simulator.fleet.view import FleetView
 
-_MINUTE = 60.0
-
-
-def by_minute(asks: Iterable[Ask]) -> Counter[int]:
-    """Requests of each minute of a trace."""
-    return Counter(int(ask.seconds // _MINUTE) for ask in asks)
-
-
-def replicas_for(rps: float, replica_rps: float) -> int:
-    """Replicas that hold a rate, of which one holds `replica_rps`."""
-    return math.ceil(rps / replica_rps - 1e-9)
-
-
-def static_peak(asks: Iterable[Ask], replica_rps: float) -> Static:
-    """As many replicas as the busiest minute needs, all the time."""
-    busiest = max(by_minute(asks).values(), default=0)
-    return Static(max(1, replicas_for(busiest / _MINUTE, replica_rps)), name="static-peak")
+_SLOT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +25,26 @@ class Static:
         return self.replicas
 
 
-class Oracle:
-    """Knows each minute of the trace beforehand: replicas are asked for as late as they can be and still be ready.
+def static_peak(asks: Sequence[Ask], replica_rps: float) -> Static:
+    """As many replicas as the busiest minute needs, all the time."""
+    return Static(bounds.static_peak([ask.seconds for ask in asks], replica_rps), name="static-peak")
 
-    A replica that will be needed again before a new one could be ready stays.
-    """
+
+class Oracle:
+    """Knows the run beforehand: asks for replicas as late as they can be and still be ready, and keeps those that are
+    needed again before new ones could be."""
 
     name = "oracle"
-    interval_seconds = 10.0
+    interval_seconds = 5.0
 
-    def __init__(self, asks: Iterable[Ask], replica_rps: float, lead_seconds: float) -> None:
-        """`lead_seconds` pass from asking for a replica until it serves."""
-        counted = by_minute(asks)
-        minutes = range(max(counted, default=-1) + 1)
-        self._needed = [max(1, replicas_for(counted[minute] / _MINUTE, replica_rps)) for minute in minutes]
-        self._lead_seconds = lead_seconds
+    def __init__(
+        self, asks: Sequence[Ask], replica_rps: float, *, seconds: float, lead_seconds: float, replicas: int = 1
+    ) -> None:
+        """One replica holds `replica_rps`; `lead_seconds` pass from asking for one until it serves, at most; `replicas`
+        serve when the run begins."""
+        needs = bounds.required_replicas([ask.seconds for ask in asks], replica_rps, seconds, _SLOT_SECONDS)
+        self.plan = bounds.oracle(needs, _SLOT_SECONDS, lead_seconds, ready_at_start=replicas, minimum=1)
 
     def decide(self, view: FleetView, now: float) -> int:
-        """The most that any minute needs until a replica asked for at the next decision would be ready."""
-        first = max(0, int(now // _MINUTE))
-        last = int((now + self._lead_seconds + self.interval_seconds) // _MINUTE)
-        return max(self._needed[first : last + 1], default=1)
+        """What is to exist by the next decision."""
+        return max(self.plan.replicas(max(0.0, at)) for at in (now, now + self.interval_seconds))

@@ -8,6 +8,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from goodput.simulator.fleet.requests import Ask, End, Record
+from goodput.simulator.traces.request import BLOCK_TOKENS, TraceRequest
+
+
+def asks_of(trace: Iterable[TraceRequest]) -> list[Ask]:
+    """The requests of a trace, as clients send them."""
+    return [
+        Ask(each.offset_seconds, each.input_tokens, each.output_tokens, each.blocks, BLOCK_TOKENS) for each in trace
+    ]
 
 
 class Clients(Protocol):
