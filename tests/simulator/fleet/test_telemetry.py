@@ -6,7 +6,7 @@ import pytest
 from tests.simulator.fleet.fleets import CHAT, poisson, settings, steady
 
 from goodput.simulator.fleet.clients import OpenLoop
-from goodput.simulator.fleet.counters import quantile, within
+from goodput.simulator.fleet.counters import within
 from goodput.simulator.fleet.faults import Crash
 from goodput.simulator.fleet.requests import End
 from goodput.simulator.fleet.settings import Edges, ScrapeSettings
@@ -28,8 +28,6 @@ def test_the_counters_of_all_engines_are_what_happened():
     assert CHAT.ttft_seconds is not None
     timely = sum(1 for each in found.records if (each.ttft_seconds or 9.0) <= CHAT.ttft_seconds)
     assert sum(within(each.ttft, view.edges.ttft, CHAT.ttft_seconds) for each in scrapes) == timely
-    mean = sum(each.tpot_sum for each in scrapes) / found.requests
-    assert mean == pytest.approx(sum(each.tpot_seconds or 0.0 for each in found.records) / found.requests)
     assert sum(each[-1].requests for each in view.routers.values()) == found.requests
     assert sum(each[-1].errors for each in view.routers.values()) == 0
     # Half way, the routers have what the engines have, but for what came and went between their scrapes.
@@ -55,7 +53,7 @@ def test_rates_and_quantiles_are_those_of_the_last_while():
     assert read is not None
     bucket = next(number for number, edge in enumerate(edges) if exact <= edge)
     assert edges[bucket - 1] <= read <= edges[bucket]
-    assert sum(view.histogram("e2e", 300.0, pod="serve-0001")) < sum(view.histogram("e2e", 300.0))
+    assert 0 < view.histogram("e2e", 300.0, pod="serve-0001").count < view.histogram("e2e", 300.0).count
 
 
 def test_nothing_counted_has_no_quantile():
@@ -108,17 +106,3 @@ def test_a_restart_is_no_negative_rate():
 def test_edges_hold_the_bounds_of_the_objective():
     assert 0.05 in Edges().with_bounds(CHAT).tpot
     assert Edges(ttft=(0.1, 1.0)).with_bounds(CHAT).ttft == (0.1, 0.5, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("counts", "share", "want"),
-    [
-        ([0, 10, 0, 0], 0.5, 1.5),  # half of those between 1 and 2
-        ([10, 10, 0, 0], 0.25, 0.5),
-        ([0, 0, 0, 7], 0.5, 4.0),  # beyond the last edge: the last edge
-        ([5, 0, 5, 0], 0.9, 3.6),  # 4 of the 5 between 2 and 4
-        ([0, 0, 0, 0], 0.5, None),
-    ],
-)
-def test_a_quantile_is_read_as_prometheus_does(counts, share, want):
-    assert quantile(counts, (1.0, 2.0, 4.0), share) == (want if want is None else pytest.approx(want))

@@ -32,9 +32,6 @@ class Scrape(NamedTuple):
     itl_count: int
     prefill_sum: float
     prefill_count: int
-    ttft_sum: float
-    tpot_sum: float
-    e2e_sum: float
     ttft: tuple[int, ...]
     tpot: tuple[int, ...]
     e2e: tuple[int, ...]
@@ -49,7 +46,7 @@ class Counters:
         self._first_tokens = self._finished = 0
         self._prompt = self._cached = self._generation = 0
         self._itl_sum, self._itl_count = 0.0, 0
-        self._prefill_sum = self._ttft_sum = self._tpot_sum = self._e2e_sum = 0.0
+        self._prefill_sum = 0.0
         self._ttft = [0] * (len(edges.ttft) + 1)
         self._tpot = [0] * (len(edges.tpot) + 1)
         self._e2e = [0] * (len(edges.e2e) + 1)
@@ -67,7 +64,6 @@ class Counters:
         self._first_tokens += 1
         self._prompt += sequence.request.prompt_tokens
         self._cached += sequence.cached_tokens
-        self._ttft_sum += seconds
         self._ttft[bisect_left(self._edges.ttft, seconds)] += 1
 
     def finish(self, sequence: EngineSequence) -> None:
@@ -80,8 +76,6 @@ class Counters:
         whole = last - sequence.arrived_at
         self._finished += 1
         self._prefill_sum += first - scheduled
-        self._tpot_sum += tpot
-        self._e2e_sum += whole
         self._tpot[bisect_left(self._edges.tpot, tpot)] += 1
         self._e2e[bisect_left(self._edges.e2e, whole)] += 1
 
@@ -103,9 +97,6 @@ class Counters:
             itl_count=self._itl_count,
             prefill_sum=self._prefill_sum,
             prefill_count=self._finished,
-            ttft_sum=self._ttft_sum,
-            tpot_sum=self._tpot_sum,
-            e2e_sum=self._e2e_sum,
             ttft=tuple(self._ttft),
             tpot=tuple(self._tpot),
             e2e=tuple(self._e2e),
@@ -115,18 +106,3 @@ class Counters:
 def within(counts: Sequence[int], edges: Sequence[float], bound: float) -> int:
     """Requests at or under `bound`, which is one of the edges."""
     return sum(counts[: edges.index(bound) + 1])
-
-
-def quantile(counts: Sequence[float], edges: Sequence[float], share: float) -> float | None:
-    """The quantile that Prometheus reads off a histogram: even within a bucket, at most the last edge. None: empty."""
-    total = sum(counts)
-    if total <= 0:
-        return None
-    rank, below = share * total, 0.0
-    for at, edge in enumerate(edges):
-        count = counts[at]
-        if count > 0 and below + count >= rank:
-            low = edges[at - 1] if at else 0.0
-            return low + (edge - low) * max(0.0, rank - below) / count
-        below += count
-    return edges[-1]

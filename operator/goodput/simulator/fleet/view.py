@@ -10,9 +10,10 @@ from typing import Literal, TypeAlias
 
 from goodput.domain.intent import Objective
 from goodput.domain.observed import PodState
-from goodput.simulator.fleet.counters import Scrape, quantile
+from goodput.simulator.fleet.counters import Scrape
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.fleet.telemetry import RouterScrape
+from goodput.simulator.rivals.view import Histogram
 from goodput.simulator.sequences import EngineConfig
 
 Latency: TypeAlias = Literal["ttft", "tpot", "e2e"]
@@ -105,8 +106,8 @@ class FleetView:
             for before, after in self._spans(scrapes, self.now - seconds)
         )
 
-    def histogram(self, latency: Latency, seconds: float, pod: str | None = None) -> list[int]:
-        """Requests by bucket that were counted in the last `seconds`, of one pod or of all."""
+    def histogram(self, latency: Latency, seconds: float, pod: str | None = None) -> Histogram:
+        """Requests that were counted in the last `seconds`, of one pod or of all."""
         edges: tuple[float, ...] = getattr(self.edges, latency)
         counts = [0] * (len(edges) + 1)
         for name, scrapes in self.scrapes.items():
@@ -116,11 +117,11 @@ class FleetView:
                 ended: tuple[int, ...] = getattr(after, latency)
                 began = getattr(before, latency) if before is not None else (0,) * len(ended)
                 counts = [count + new - old for count, new, old in zip(counts, ended, began, strict=True)]
-        return counts
+        return Histogram(edges, tuple(map(float, counts)))
 
     def quantile(self, latency: Latency, share: float, seconds: float) -> float | None:
         """A quantile over the last `seconds` as PromQL gives it; None: nothing was counted."""
-        return quantile(self.histogram(latency, seconds), getattr(self.edges, latency), share)
+        return self.histogram(latency, seconds).quantile(share)
 
     def offered_rps(self, seconds: float) -> float:
         """Requests of users a second that reached the routers in the last `seconds`."""
