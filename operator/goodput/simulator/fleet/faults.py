@@ -1,0 +1,53 @@
+"""What goes wrong, and when. Pods are named by their ordinal: 1 is the first that was ever created."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The engine of a pod dies at once; its container starts again."""
+
+    at_seconds: float
+    pod: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrashLoop:
+    """Engines that would turn ready between two times die instead, and start again with growing back-off."""
+
+    from_seconds: float
+    to_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """The probes of a pod fail for a while; its engine goes on with what it has."""
+
+    from_seconds: float
+    to_seconds: float
+    pod: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """A pod runs at a share `speed` (0..1] of its speed for a while."""
+
+    from_seconds: float
+    to_seconds: float
+    pod: int
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerErrors:
+    """Engines answer a share of the attempts with HTTP 500 for a while."""
+
+    from_seconds: float
+    to_seconds: float
+    share: float
+
+
+Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | ServerErrors

@@ -1,0 +1,198 @@
+"""The Deployment of engines: pods are made, placed, started, drained and removed, as a cluster does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from goodput.simulator.fleet.events import Events
+from goodput.simulator.fleet.faults import CrashLoop
+from goodput.simulator.fleet.nodes import Nodes
+from goodput.simulator.fleet.pods import Flight, Pod
+from goodput.simulator.fleet.routers import Routers
+from goodput.simulator.fleet.settings import FleetSettings
+from goodput.simulator.sequences import EngineConfig
+
+# A container that died again starts after this time, twice as long with each restart, up to the most.
+_BACKOFF_SECONDS, _MOST_BACKOFF_SECONDS = 10.0, 300.0
+
+
+class Pool:
+    """The pods of one Deployment. `born` is told of each new pod, `cut` which requests a dying one takes with it."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        engine: EngineConfig,
+        events: Events,
+        routers: Routers,
+        *,
+        born: Callable[[Pod], None],
+        cut: Callable[[Iterable[Flight]], None],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._events = events
+        self._routers = routers
+        self._born = born
+        self._cut = cut
+        self._edges = settings.edges.with_bounds(settings.objective)
+        self._loops = [fault for fault in settings.faults if isinstance(fault, CrashLoop)]
+        self.nodes = Nodes(settings.gpus_per_node)
+        self.pods: list[Pod] = []  # that exist, oldest first
+        self.gone: list[Pod] = []
+        self.desired = 0
+        self.leaving = 0  # pods that are on their way out
+        # (seconds, desired, ready) with each change of either.
+        self.history: list[tuple[float, int, int]] = []
+
+    def pod(self, ordinal: int) -> Pod | None:
+        """A pod that exists, by its ordinal."""
+        return next((each for each in self.pods if each.ordinal == ordinal), None)
+
+    def _note(self) -> None:
+        ready = sum(1 for each in self.pods if each.ready and each.deleted_at is None)
+        entry = (self._events.now, self.desired, ready)
+        if not self.history or self.history[-1][1:] != entry[1:]:
+            self.history.append(entry)
+
+    # ---------------------------------------------------------------- scaling
+    def scale(self, replicas: int, victims: tuple[str, ...] = (), *, at_once: bool = False) -> None:
+        """Ask for so many replicas; `victims` go first. `at_once`: new ones were made before, and are ready now."""
+        self.desired = replicas
+        alive = [each for each in self.pods if each.deleted_at is None]
+        for _ in range(replicas - len(alive)):
+            self._create(at_once)
+        order = {name: place for place, name in enumerate(victims)}
+        last = len(order)
+        # As a ReplicaSet chooses: who is named, not placed, not ready, restarted most, then the youngest.
+        alive.sort(
+            key=lambda pod: (
+                order.get(pod.name, last), pod.node is not None, pod.ready, -pod.restarts, -pod.ordinal,
+            )
+        )  # fmt: skip
+        for pod in alive[: max(0, len(alive) - replicas)]:
+            self._delete(pod)
+        self._note()
+
+    def _create(self, at_once: bool) -> None:
+        now = self._events.now
+        ordinal = len(self.pods) + len(self.gone) + 1
+        pod = Pod(ordinal, now, self._settings.plant, self._engine, self._edges)
+        self.pods.append(pod)
+        self._born(pod)
+        if self._place(pod):
+            startup = self._startup(pod, scheduled=True)
+            if at_once:
+                pod.created_at -= startup
+                startup = 0.0
+            self._events.at(now + startup, self._started, pod, 0)
+
+    def _startup(self, pod: Pod, *, scheduled: bool) -> float:
+        """Seconds until the engine of a pod serves."""
+        settings = self._settings
+        draw = random.Random(f"{settings.seed}/startup/{pod.ordinal}/{pod.restarts}")
+        spread = settings.startup_spread
+        seconds = settings.startup_seconds * draw.uniform(1.0 - spread, 1.0 + spread)
+        return seconds + (settings.scheduling_seconds if scheduled else 0.0)
+
+    def _place(self, pod: Pod) -> bool:
+        pod.node = self.nodes.place(self._settings.plant.gpus)
+        if pod.node is None:
+            return False
+        pod.bound_at = self._events.now
+        return True
+
+    def _place_pending(self) -> None:
+        for pod in self.pods:
+            if pod.node is None and pod.deleted_at is None:
+                if not self._place(pod):
+                    return
+                self._events.at(self._events.now + self._startup(pod, scheduled=True), self._started, pod, pod.restarts)
+
+    def _started(self, pod: Pod, restarts: int) -> None:
+        if pod.deleted_at is not None or pod.restarts != restarts:
+            return
+        now = self._events.now
+        if any(fault.from_seconds <= now < fault.to_seconds for fault in self._loops):
+            self._restart(pod)
+            return
+        pod.up = True
+        self._turn_ready(pod)
+
+    def _turn_ready(self, pod: Pod) -> None:
+        pod.ready = True
+        pod.ready_at = self._events.now
+        self._routers.ready(pod, self._events.now)
+        self._note()
+
+    def set_ready(self, ordinal: int, ready: bool) -> None:
+        """Let the probes of a pod fail, or pass again; its engine goes on."""
+        pod = self.pod(ordinal)
+        if pod is None or not pod.up or pod.deleted_at is not None:
+            return
+        if ready:
+            self._turn_ready(pod)
+        else:
+            pod.ready = False
+            self._routers.down(pod, self._events.now)
+            self._note()
+
+    # ---------------------------------------------------------------- dying
+    def crash(self, ordinal: int) -> None:
+        """The engine of a pod dies; its container starts again."""
+        pod = self.pod(ordinal)
+        if pod is not None and pod.up and pod.deleted_at is None:
+            self._cut(pod.crash())
+            self._routers.down(pod, self._events.now)
+            self._restart(pod)
+            self._note()
+
+    def _restart(self, pod: Pod) -> None:
+        """The container of a pod died: the first time it starts again at once, later after a wait."""
+        wait = min(_MOST_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2.0 ** (pod.restarts - 1)) if pod.restarts else 0.0
+        pod.restarts += 1
+        pod.failing = wait > 0.0
+        self._events.at(self._events.now + wait, self._start_again, pod)
+
+    def _start_again(self, pod: Pod) -> None:
+        pod.failing = False
+        self._events.at(self._events.now + self._startup(pod, scheduled=False), self._started, pod, pod.restarts)
+
+    def _delete(self, pod: Pod) -> None:
+        now = self._events.now
+        pod.deleted_at = now
+        self.leaving += 1
+        if pod.node is None:
+            self._gone(pod)
+            return
+        self._routers.deleted(pod, now)
+        self._events.at(now + self._settings.pre_stop_seconds, self._stop, pod)
+        self._events.at(now + self._settings.grace_seconds, self._kill, pod)
+
+    def _stop(self, pod: Pod) -> None:
+        pod.stopping = True
+        self.drained(pod, self._events.now)
+
+    def drained(self, pod: Pod, now: float) -> None:
+        """Remove a pod that was told to stop, once it is empty."""
+        if pod.stopping and pod.empty and pod.gone_at is None:
+            self._events.at(now + self._settings.plant.teardown_seconds, self._gone, pod)
+
+    def _kill(self, pod: Pod) -> None:
+        if pod.gone_at is None:
+            self._cut(pod.crash())
+            self._gone(pod)
+
+    def _gone(self, pod: Pod) -> None:
+        if pod.gone_at is not None:
+            return
+        pod.gone_at = self._events.now
+        pod.up = pod.ready = False
+        self.pods.remove(pod)
+        self.gone.append(pod)
+        self.leaving -= 1
+        if pod.node is not None:
+            self.nodes.release(pod.node, self._settings.plant.gpus)
+            self._place_pending()
+        self._note()
