@@ -92,6 +92,7 @@ def test_long_documents_are_late_at_the_first_token() -> None:
         "What helps, in this order:",
         "fewer, larger GPUs to a replica: ",
         "a prefix cache that holds ",
+        "M tokens of prefill a day",
         "in the SLO: TTFT ",
     )
 

@@ -22,6 +22,7 @@ from goodput.perfmodel.cost import (
     price_per_hour,
     priced,
     purchase_per_hour,
+    saved_prefill_tokens_per_day,
     watts,
 )
 from goodput.perfmodel.gpus import gpu_type
@@ -147,3 +148,8 @@ def test_a_chat_far_under_reading_speed_is_told(tpot_ms, said):
     """People read a token in about 120 ms: faster than twice that pays for what nobody sees."""
     text = beyond_reading(tpot_ms / 1e3)
     assert (said in text) if said else text == ""
+
+
+def test_a_system_prompt_that_all_share_saves_its_prefill_each_time():
+    """1,000 tokens at 1M calls a day: 1B tokens of prefill saved a day."""
+    assert saved_prefill_tokens_per_day(1000.0, 1e6 / 86_400.0) == pytest.approx(1e9)

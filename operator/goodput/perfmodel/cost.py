@@ -28,6 +28,7 @@ READING_SECONDS_PER_TOKEN = 0.120
 FAR_UNDER_READING = 0.5
 
 _SECONDS_PER_HOUR = 3600.0
+_SECONDS_PER_DAY = 24.0 * _SECONDS_PER_HOUR
 _JOULE_PER_KWH = 3.6e6
 _MILLION = 1e6
 
@@ -115,6 +116,11 @@ def per_million_tokens(per_hour: float, tokens_per_second: float) -> float | Non
 def per_thousand_requests(per_hour: float, requests_per_second: float) -> float | None:
     """Money for a thousand requests at a steady rate; None without requests."""
     return None if requests_per_second <= 0.0 else per_hour * 1000.0 / (requests_per_second * _SECONDS_PER_HOUR)
+
+
+def saved_prefill_tokens_per_day(shared_tokens: float, requests_per_second: float) -> float:
+    """Prompt tokens a day that need not be computed where each request finds `shared_tokens` of its own in a cache."""
+    return shared_tokens * requests_per_second * _SECONDS_PER_DAY
 
 
 def cost(

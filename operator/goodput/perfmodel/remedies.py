@@ -18,6 +18,7 @@ from goodput.domain.values import Value
 from goodput.perfmodel.binding import Bottleneck
 from goodput.perfmodel.capacity import Latency
 from goodput.perfmodel.causes import Missed, Slow, causes, slow, times
+from goodput.perfmodel.cost import saved_prefill_tokens_per_day
 from goodput.perfmodel.efficiency import efficiency
 from goodput.perfmodel.judging import Option, Verdict, judge
 from goodput.perfmodel.options import cheapest, options
@@ -202,6 +203,9 @@ def _shorter(wanted: Requirements, nearest: Option, missed: Missed) -> list[Reme
         if option.meets:
             held = f"{100.0 * share:.0f} % of each prompt"
             what = f"a prefix cache that holds {held} (a system prompt that all share, earlier turns of a chat)"
+            if wanted.rps > 0.0:
+                saved = saved_prefill_tokens_per_day(cached, wanted.rps)
+                what += f", which spares {saved / 1e6:,.0f}M tokens of prefill a day"
             seconds = _mean(changed, option, missed) + cached * token
             return [Remedy(what=what, seconds=seconds, meets=True, option=option)]
     return []
