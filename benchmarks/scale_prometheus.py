@@ -15,8 +15,8 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import orjson
 from aiohttp import web
@@ -47,7 +47,7 @@ SPREAD_SECONDS = 5.0
 Rows = Iterator[tuple[str, float]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Served:
     """One Model with the requests that it has served so far."""
 
@@ -58,9 +58,9 @@ class Served:
     times: float = 1.0
     requests: float = 1000.0
 
-    def advance(self, seconds: float) -> None:
-        """Serve for so long."""
-        self.requests += MODEL_RPS * self.times * seconds
+    def after(self, seconds: float, times: float) -> Served:
+        """The same when it has served so much longer, at so many times the load."""
+        return replace(self, times=times, requests=self.requests + MODEL_RPS * times * seconds)
 
     def engine_values(self, quantity: Quantity) -> float:
         """Of one engine pod: each has an equal share, in whole requests."""
@@ -87,36 +87,23 @@ _SPECULATION = frozenset({Quantity.DRAFTS, Quantity.ACCEPTED_TOKENS})
 
 
 @dataclass(slots=True)
-class Fleet:
-    """All Models, and the answers of the present scrape by query text."""
+class Scraped:
+    """All Models as the last scrape found them, and the answers of that scrape by query text."""
 
-    scrape_seconds: float
-    models: list[Served] = field(default_factory=list)
-    scraped_at: float = 0.0
+    scraped_at: float
+    models: list[Served]
     answers: dict[str, bytes] = field(default_factory=dict)
-    asked: int = 0
 
     def answer(self, query: str) -> bytes:
         """Written now if nobody asked this before."""
-        self.asked += 1
         if query not in self.answers:
             self.answers[query] = self._written(query)
         return self.answers[query]
 
-    async def scrape(self) -> None:
-        """Advance and write all answers anew, for ever."""
-        self.scraped_at = time.time()
-        while True:
-            await asyncio.sleep(max(0.0, self.scraped_at + self.scrape_seconds - time.time()))
-            self.scraped_at += self.scrape_seconds
-            for model in self.models:
-                model.advance(self.scrape_seconds)
-            # In a thread, and all at once: a reader must not see half of a scrape.
-            self.answers = await asyncio.to_thread(self.written, tuple(self.answers))
-
-    def written(self, queries: tuple[str, ...]) -> dict[str, bytes]:
-        """Answers to these queries at the present scrape."""
-        return {query: self._written(query) for query in queries}
+    def write(self, queries: Iterable[str]) -> None:
+        """Write the answers to these queries."""
+        for query in queries:
+            self.answer(query)
 
     def _written(self, query: str) -> bytes:
         at = f"{self.scraped_at:.3f}"
@@ -202,6 +189,42 @@ class Fleet:
                 yield labels, model.requests // len(model.routers)
 
 
+@dataclass(slots=True)
+class Fleet:
+    """The last two scrapes: the queries of one reading look at one instant, and a scrape may end between them."""
+
+    scrape_seconds: float
+    now: Scraped
+    before: Scraped
+    published_at: float = 0.0
+    stepped: int = 0
+    times: float = 1.0
+
+    def answer(self, query: str, at: float) -> bytes:
+        """What was known at this instant (Unix seconds)."""
+        return (self.now if at >= self.published_at else self.before).answer(query)
+
+    def publish(self, scraped: Scraped) -> None:
+        """From now on this is the last scrape."""
+        self.before, self.now, self.published_at = self.now, scraped, time.time()
+
+    async def scrape(self) -> None:
+        """Advance and write all answers anew, for ever."""
+        while True:
+            due = self.now.scraped_at + self.scrape_seconds
+            await asyncio.sleep(max(0.0, due - time.time()))
+            last = self.now
+            later = [
+                model.after(self.scrape_seconds, self.times if number < self.stepped else 1.0)
+                for number, model in enumerate(last.models)
+            ]
+            scraped = Scraped(due, later)
+            await asyncio.to_thread(scraped.write, tuple(last.answers))
+            # Another fleet may have been given meanwhile.
+            if self.now is last:
+                self.publish(scraped)
+
+
 def application(fleet: Fleet) -> web.Application:
     """The HTTP interface."""
 
@@ -212,7 +235,7 @@ def application(fleet: Fleet) -> web.Application:
             data = {"resultType": "scalar", "result": [now, repr(now)]}
             return web.json_response({"status": "success", "data": data})
         try:
-            body = fleet.answer(text)
+            body = fleet.answer(text, float(request.query.get("time", time.time())))
         except KeyError:
             error = {"status": "error", "errorType": "bad_data", "error": f"not a query of the operator: {text}"}
             return web.json_response(error, status=400)
@@ -220,13 +243,13 @@ def application(fleet: Fleet) -> web.Application:
 
     async def step(request: web.Request) -> web.Response:
         asked = await request.json()
-        for model in fleet.models[: int(asked["models"])]:
-            model.times = float(asked["times"])
+        fleet.stepped, fleet.times = int(asked["models"]), float(asked["times"])
         return web.Response()
 
     async def replace_fleet(request: web.Request) -> web.Response:
-        fleet.models = [Served(*entry) for entry in orjson.loads(await request.read())]
-        fleet.answers = await asyncio.to_thread(fleet.written, tuple(fleet.answers))
+        scraped = Scraped(fleet.now.scraped_at, [Served(*entry) for entry in orjson.loads(await request.read())])
+        await asyncio.to_thread(scraped.write, tuple(fleet.now.answers))
+        fleet.publish(scraped)
         return web.Response()
 
     app = web.Application(client_max_size=64 * 2**20)
@@ -247,7 +270,8 @@ async def _ready() -> web.Response:
 
 async def serve(port: int, scrape_seconds: float) -> None:
     """Serve until killed."""
-    fleet = Fleet(scrape_seconds)
+    nothing = Scraped(time.time(), [])
+    fleet = Fleet(scrape_seconds, nothing, nothing)
     runner = web.AppRunner(application(fleet), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
