@@ -19,6 +19,7 @@ from goodput.simulator.drafts import accepted
 from goodput.simulator.kvcache import BlockPool, Eviction
 from goodput.simulator.plant import StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, RequestError, Sequence
+from goodput.simulator.stretch import Stretch
 
 _by_order = attrgetter("order")
 
@@ -67,6 +68,7 @@ class Engine:
         "_prefill_backlog",
         "_prefilling",
         "_serial",
+        "_stuck",
         "_unfinished",
         "_waiting",
         "config",
@@ -90,6 +92,8 @@ class Engine:
         self._unfinished: dict[str, Sequence] = {}
         self._prefill_backlog = 0
         self._serial = 0
+        # The head of the queue found no room, and none was given back since.
+        self._stuck = False
         self.prefix_queries_tokens = 0
         self.prefix_hits_tokens = 0
         self.preemptions = 0
@@ -166,6 +170,7 @@ class Engine:
                 break
         self.pool.release(sequence.blocks)
         sequence.blocks = []
+        self._stuck = False
         return True
 
     def next_start(self, now: float) -> float | None:
@@ -188,8 +193,10 @@ class Engine:
         chunks: list[tuple[Sequence, int]] = []
         budget = self.config.max_num_batched_tokens
         batch, drafting, budget = self._schedule_running(now, budget, chunks, preempted)
+        self._stuck = False
         if not preempted and budget > 0:
             self._admit(now, budget, chunks)
+            self._stuck = bool(self._waiting)
         if not batch and not chunks:
             return None
 
@@ -347,11 +354,61 @@ class Engine:
             else:
                 sequence.decoding = True
                 insort(self._decoding, sequence, key=_by_order)
+        self._forget(finished)
+        return emitted, first_tokens, finished
+
+    def _forget(self, finished: list[Sequence]) -> None:
         for sequence in finished:
             del self._unfinished[sequence.request.request_id]
             self.pool.release(sequence.blocks)
             sequence.blocks = []
-        return emitted, first_tokens, finished
+            self._stuck = False
+
+    # ---------------------------------------------------------------- many steps at once
+    def plan_decode(self, now: float) -> Stretch | None:
+        """The steps from `now` in which only decoding happens, at most until a sequence ends, if nothing new is
+        submitted or aborted; None if the next step is more than that. Changes nothing."""
+        config, batch = self.config, self._decoding
+        if not batch or self._prefilling or config.speculative_tokens or len(batch) >= config.max_num_batched_tokens:
+            return None
+        if self._waiting and not self._stuck:
+            return None
+        kv_tokens = steps = missing = 0
+        for sequence in batch:
+            left = sequence.target - sequence.generated
+            steps = left if not steps or left < steps else steps
+            kv_tokens += sequence.computed
+        stretch = Stretch(now, steps, len(batch), kv_tokens, self.times)
+        if not self._waiting and self._arriving:
+            # The first step that begins when a request is visible looks at it.
+            unseen = stretch.ended_by(self._arriving[0].eligible_at) + 1 if self._arriving[0].eligible_at > now else 0
+            if unseen < steps:
+                steps = unseen
+                stretch = Stretch(now, steps, len(batch), kv_tokens, self.times)
+        if steps < 2:
+            return None
+        missing = sum(self._blocks(sequence.computed + steps) - len(sequence.blocks) for sequence in batch)
+        return stretch if missing <= self.pool.free_blocks else None
+
+    def decode(self, stretch: Stretch, steps: int) -> list[Sequence]:
+        """Take the first `steps` of a planned stretch; returns the sequences that are done with the last one."""
+        ends_at = stretch.started_at + stretch.seconds(steps)
+        finished = []
+        for sequence in self._decoding:
+            sequence.computed += steps
+            missing = self._blocks(sequence.computed) - len(sequence.blocks)
+            if missing > 0:
+                fresh = self.pool.allocate(missing, ends_at)
+                assert fresh is not None  # counted when it was planned
+                sequence.blocks.extend(fresh)
+            sequence.generated += steps
+            sequence.last_token_at = ends_at
+            if sequence.generated >= sequence.target:
+                finished.append(sequence)
+        if finished:
+            self._decoding = [sequence for sequence in self._decoding if sequence.generated < sequence.target]
+            self._forget(finished)
+        return finished
 
     # ---------------------------------------------------------------- blocks
     def _blocks(self, tokens: int) -> int:

@@ -59,6 +59,12 @@ class Counters:
             self._itl_sum += gaps * result.duration_seconds
             self._itl_count += gaps
 
+    def decode(self, batch: int, steps: int, seconds: float) -> None:
+        """So many steps of decoding took so long together."""
+        self._generation += batch * steps
+        self._itl_sum += batch * seconds
+        self._itl_count += batch * steps
+
     def first_token(self, sequence: EngineSequence, seconds: float) -> None:
         """A request got its first token `seconds` after it reached the engine."""
         self._first_tokens += 1

@@ -12,6 +12,7 @@ from goodput.simulator.fleet.requests import Record, engine_hashes
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.plant import Plant, StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, Sequence
+from goodput.simulator.stretch import Stretch
 
 # When an engine cannot begin anything that waits, it looks again after this time.
 _RETRY_SECONDS = 1e-3
@@ -76,6 +77,7 @@ class Pod:
         self.engine = Engine(self._config, self._times, self._plant.request_overhead_seconds)
         self.counters = Counters(self._edges)
         self._step: StepResult | None = None
+        self._stretch: Stretch | None = None
         self._clock = self.created_at
         self.due = math.inf
 
@@ -105,18 +107,47 @@ class Pod:
     def advance(self, until: float) -> None:
         """Let the engine work until a time; tokens count when the step that makes them has ended."""
         while self.due <= until:
-            step = self._step
-            if step is not None:
-                self._end(step)
-                continue
-            begins = self.due
-            step = self.engine.step(begins)
-            if step is None:
-                self._clock = begins + _RETRY_SECONDS
-                self._plan()
+            if self._stretch is not None:
+                self._decode(self._stretch, self._stretch.steps)
+            elif self._step is not None:
+                self._end(self._step)
             else:
-                self._step = step
-                self.due = step.ends_at
+                stretch = self.engine.plan_decode(self.due)
+                if stretch is None:
+                    self._begin(self.due)
+                else:
+                    self._stretch = stretch
+                    self.due = stretch.ends_at
+
+    def _begin(self, at: float) -> None:
+        """One step."""
+        self._step = self.engine.step(at)
+        if self._step is None:
+            self._clock = at + _RETRY_SECONDS
+            self._plan()
+        else:
+            self.due = self._step.ends_at
+
+    def _sync(self, now: float) -> None:
+        """Take the steps that have ended, and begin the one that is under way, before somebody looks or interferes."""
+        stretch = self._stretch
+        if stretch is not None:
+            ended = stretch.ended_by(now)
+            if ended:
+                self._decode(stretch, ended)
+            else:
+                self._stretch = None
+                self.due = stretch.started_at
+            self._begin(self.due)
+
+    def _decode(self, stretch: Stretch, steps: int) -> None:
+        self._stretch = None
+        seconds = stretch.seconds(steps)
+        self._clock = stretch.started_at + seconds
+        self.counters.decode(stretch.batch, steps, seconds)
+        for sequence in self.engine.decode(stretch, steps):
+            self._finish(sequence.owner, sequence)
+        self._plan()
 
     def _end(self, step: StepResult) -> None:
         self._step = None
@@ -148,6 +179,7 @@ class Pod:
 
     def submit(self, flight: Flight, now: float) -> None:
         """Take a request; raises what the engine raises."""
+        self._sync(now)
         ask = flight.record.ask
         hashes = engine_hashes(ask, self._config.block_size) if ask.block_hashes else ()
         request = EngineRequest(flight.key, max(1, ask.input_tokens), max(1, ask.output_tokens), hashes)
@@ -160,8 +192,9 @@ class Pod:
         flight.pod = self
         self._plan()
 
-    def drop(self, flight: Flight) -> None:
+    def drop(self, flight: Flight, now: float) -> None:
         """Forget a request whose client went away."""
+        self._sync(now)
         self._flights.pop(flight.key, None)
         self.engine.abort(flight.key)
         self._plan()
@@ -174,10 +207,12 @@ class Pod:
         self._boot()
         return cut
 
-    def run_at(self, speed: float) -> None:
+    def run_at(self, speed: float, now: float) -> None:
         """From the next step on, run at a share of the plant's speed."""
+        self._sync(now)
         self._times = self.engine.times = step_times(self._plant, speed)
 
     def scrape(self, now: float) -> Scrape:
         """What the engine exports now."""
+        self._sync(now)
         return self.counters.scrape(self.engine, now)

@@ -188,7 +188,7 @@ class Simulation:
             return
         self._tried.pop(flight.key, None)
         if flight.pod is not None:
-            flight.pod.drop(flight)
+            flight.pod.drop(flight, self._events.now)
         self._end(flight, End.ABORTED, self._events.now)
         if flight.pod is not None:
             self._pool.drained(flight.pod, self._events.now)
@@ -254,7 +254,7 @@ class Simulation:
     def _run_at(self, ordinal: int, speed: float) -> None:
         pod = self._pool.pod(ordinal)
         if pod is not None:
-            pod.run_at(speed)
+            pod.run_at(speed, self._events.now)
 
 
 def _held(pod: Pod, seconds: float) -> float:
