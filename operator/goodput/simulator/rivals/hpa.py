@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from goodput.simulator.rivals.behaviour import KUBERNETES_DEFAULT, Behaviour, HpaState
 from goodput.simulator.rivals.law import up
 from goodput.simulator.rivals.view import PodPhase, PodView, PoolView
 
 SYNC_SECONDS = 15.0
 TOLERANCE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainHpa:
+    """What every autoscaler on a Pods metric has, whatever it looks at."""
+
+    tolerance: float = TOLERANCE
+    behaviour: Behaviour = KUBERNETES_DEFAULT
+    interval_seconds: float = SYNC_SECONDS
+    window_seconds: float = SYNC_SECONDS
+
+    def start(self) -> HpaState:
+        """Nothing recommended yet."""
+        return HpaState()
 
 
 def external_average(view: PoolView, value: float, target: float, tolerance: float) -> int:

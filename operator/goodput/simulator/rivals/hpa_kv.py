@@ -5,26 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from goodput.simulator.rivals.behaviour import KUBERNETES_DEFAULT, LLMD_SLO_AWARE, Behaviour, HpaState
-from goodput.simulator.rivals.hpa import SYNC_SECONDS, TOLERANCE, pods_average
+from goodput.simulator.rivals.behaviour import KUBERNETES_DEFAULT, LLMD_SLO_AWARE, HpaState
+from goodput.simulator.rivals.hpa import PlainHpa, pods_average
 from goodput.simulator.rivals.law import variants
 from goodput.simulator.rivals.view import PoolView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HpaKv:
+class HpaKv(PlainHpa):
     """The plain HPA of llm-d's published comparison has a target of 0.7."""
 
     name: ClassVar[str] = "hpa-kv"
     target_kv_usage: float = 0.7
-    tolerance: float = TOLERANCE
-    behaviour: Behaviour = KUBERNETES_DEFAULT
-    interval_seconds: float = SYNC_SECONDS
-    window_seconds: float = SYNC_SECONDS
-
-    def start(self) -> HpaState:
-        """Nothing recommended yet."""
-        return HpaState()
 
     def step(self, view: PoolView, state: HpaState, now: float) -> tuple[int, HpaState]:
         """One sync of the controller."""
