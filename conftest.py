@@ -15,6 +15,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared-machine")
 
+_SKIPPED = "goodput-skipped"
 _SKIPS = Path(__file__).resolve().parent / "tests" / "skips.txt"
 
 
@@ -73,8 +74,17 @@ class SkipWatch:
         """A module that was skipped as a whole."""
         self._note(report)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        """What a worker saw skipped while it collected; of tests that ran the main process hears anyhow."""
+        told = getattr(node, "workeroutput", {}).get(_SKIPPED, ())
+        self.unexplained += [nodeid for nodeid in told if nodeid not in self.unexplained]
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the run."""
+        """Fail the run; a worker tells the main process."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[_SKIPPED] = self.unexplained
+            return
         if self.unexplained and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -52,8 +52,22 @@ _ORDER = (
 )
 
 
+# Where there are two workers these follow the unit tests in theirs, beside the rest: they have worlds of their own, in
+# which little depends on times.
+_BESIDE = ("test_conditions.py", "test_random.py", "test_world_end.py")
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one worker, in their order."""
+    if not _is_e2e(item):
+        return "unit"
+    return "beside" if item.path.name in _BESIDE else "world"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is here `e2e`, on the session's event loop: the world lives as long as the session does."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     for item in filter(_is_e2e, items):
         item.add_marker(pytest.mark.e2e)
         if pytest_asyncio.is_async_test(item):
@@ -65,7 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the world's programs in the background while the unit tests, which come first, run."""
     needs_world = any(_is_e2e(item) for item in session.items) and not _EXISTING
-    if not needs_world or session.config.option.collectonly:
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if not needs_world or not first or session.config.option.collectonly:
         return
     log = REPOSITORY / "build" / "binaries.log"
     log.parent.mkdir(exist_ok=True)
@@ -82,11 +97,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Before the first end-to-end test wait for that build, outside of any test's time limit."""
-    if _is_e2e(item) and _BUILD in item.config.stash and _BUILT not in item.config.stash:
+    if _is_e2e(item) and not _EXISTING and _BUILT not in item.config.stash:
         item.config.stash[_BUILT] = True
         capture = item.config.pluginmanager.getplugin("capturemanager")
-        # Waits for the background build, whose lock it needs, and shows how that gets on. An error is raised again
-        # where a world needs the program.
+        # Waits for the background build, whose lock it needs, or builds, and shows how that gets on. An error is raised
+        # again where a world needs the program.
         with capture.global_and_fixture_disabled(), contextlib.suppress(BinaryError):
             ensure()
     return (yield)

@@ -33,6 +33,7 @@ def test_expected_failure():
         pytest.param("test_suite.py::test_skipped: needs a GPU\n", ["--fail-on-skip"], 0, id="explained"),
         pytest.param("", [], 0, id="not-asked"),
         pytest.param("test_suite.py::test_skipped\n", ["--fail-on-skip"], 4, id="no-reason-given"),
+        pytest.param("", ["--fail-on-skip", "-n", "2"], 1, id="unexplained-in-a-worker"),
     ],
 )
 def test_a_skip_fails_the_run_unless_it_is_explained(
@@ -52,3 +53,16 @@ def test_a_skip_fails_the_run_unless_it_is_explained(
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
     assert ("skipped without a reason" in ran.stdout) == (status == 1)
+
+
+def test_a_module_that_is_skipped_as_a_whole_in_a_worker_fails_the_run(tmp_path: Path) -> None:
+    """Workers tell the main process of tests that ran, not of modules that they left out."""
+    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "skips.txt").write_text("")
+    (tmp_path / "test_runs.py").write_text("def test_runs():\n    assert True\n")
+    (tmp_path / "test_left_out.py").write_text("import pytest\n\npytest.importorskip('no_such_module')\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--fail-on-skip", "-n", "2"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert ran.stdout.count("test_left_out.py") >= 1
