@@ -35,6 +35,9 @@ class Scrape(NamedTuple):
     ttft: tuple[int, ...]
     tpot: tuple[int, ...]
     e2e: tuple[int, ...]
+    # What a predictor said of the requests that came; empty where there is none.
+    predicted_ttft: tuple[int, ...] = ()
+    predicted_tpot: tuple[int, ...] = ()
 
 
 class Counters:
@@ -50,6 +53,8 @@ class Counters:
         self._ttft = [0] * (len(edges.ttft) + 1)
         self._tpot = [0] * (len(edges.tpot) + 1)
         self._e2e = [0] * (len(edges.e2e) + 1)
+        self._predicted_ttft: list[int] = []
+        self._predicted_tpot: list[int] = []
 
     def step(self, result: StepResult) -> None:
         """A step ended: its tokens, and the time that each sequence waited for its next one."""
@@ -85,6 +90,15 @@ class Counters:
         self._tpot[bisect_left(self._edges.tpot, tpot)] += 1
         self._e2e[bisect_left(self._edges.e2e, whole)] += 1
 
+    def predict(self, ttft: float, tpot: float | None) -> None:
+        """A request came that would take so long."""
+        if not self._predicted_ttft:
+            self._predicted_ttft = [0] * (len(self._edges.ttft) + 1)
+            self._predicted_tpot = [0] * (len(self._edges.tpot) + 1)
+        self._predicted_ttft[bisect_left(self._edges.ttft, ttft)] += 1
+        if tpot is not None:
+            self._predicted_tpot[bisect_left(self._edges.tpot, tpot)] += 1
+
     def scrape(self, engine: Engine, at: float) -> Scrape:
         """All of it at `at`."""
         return Scrape(
@@ -106,6 +120,8 @@ class Counters:
             ttft=tuple(self._ttft),
             tpot=tuple(self._tpot),
             e2e=tuple(self._e2e),
+            predicted_ttft=tuple(self._predicted_ttft),
+            predicted_tpot=tuple(self._predicted_tpot),
         )
 
 

@@ -12,7 +12,7 @@ from goodput.simulator.rivals.view import PodPhase, PodView, PoolView
 
 
 class LawPolicy:
-    """A law, stepped with what it remembers. Nothing is predicted: engines tell only what was."""
+    """A law, stepped with what it remembers. Only a fleet with a predictor tells more than what was."""
 
     def __init__(self, law: Law[Any]) -> None:
         self._law = law
@@ -51,6 +51,8 @@ def pool_view(view: FleetView, window_seconds: float) -> PoolView:
         arrivals=round(view.offered_rps(window_seconds) * window_seconds),
         ttft=view.histogram("ttft", window_seconds),
         tpot=view.histogram("tpot", window_seconds),
+        predicted_ttft=view.histogram("predicted_ttft", window_seconds),
+        predicted_tpot=view.histogram("predicted_tpot", window_seconds),
         mean_input_tokens=prompt_tokens / prompts if prompts else None,
         mean_output_tokens=output_tokens / ended if ended else None,
         prefix_hit_rate=cached_tokens / prompt_tokens if prompt_tokens else 0.0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from goodput.domain.observed import PodState
 from goodput.simulator.engine import Engine, StepResult
 from goodput.simulator.fleet.counters import Counters, Scrape
+from goodput.simulator.fleet.prediction import Predictor
 from goodput.simulator.fleet.requests import Record, engine_hashes
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.plant import Plant, StepTimeModel
@@ -27,6 +28,7 @@ class Flight:
     router: int
     pod: Pod | None = None
     over: bool = False
+    predicted: bool = False  # a predictor spoke of it
 
 
 def step_times(plant: Plant, speed: float = 1.0) -> StepTimeModel:
@@ -50,7 +52,16 @@ class Pod:
     to that time.
     """
 
-    def __init__(self, ordinal: int, created_at: float, plant: Plant, config: EngineConfig, edges: Edges) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        created_at: float,
+        plant: Plant,
+        config: EngineConfig,
+        edges: Edges,
+        *,
+        predictor: Predictor | None = None,
+    ) -> None:
         self.ordinal = ordinal
         self.name = f"serve-{ordinal:04d}"
         self.created_at = created_at
@@ -69,6 +80,7 @@ class Pod:
         self._plant = plant
         self._config = config
         self._edges = edges
+        self._predictor = predictor
         self._flights: dict[str, Flight] = {}
         self._times = step_times(plant)
         self._boot()
@@ -183,14 +195,26 @@ class Pod:
         ask = flight.record.ask
         hashes = engine_hashes(ask, self._config.block_size) if ask.block_hashes else ()
         request = EngineRequest(flight.key, max(1, ask.input_tokens), max(1, ask.output_tokens), hashes)
+        if self._predictor is not None and not flight.predicted:
+            flight.predicted = True
+            self._predict(self._predictor, request, now)
         try:
-            self.engine.submit(request, now, flight)
+            sequence = self.engine.submit(request, now, flight)
         except AdmissionRejectedError:
             self.counters.rejected += 1
             raise
+        if self._predictor is not None:
+            self._predictor.took(sequence)
         self._flights[flight.key] = flight
         flight.pod = self
         self._plan()
+
+    def _predict(self, predictor: Predictor, request: EngineRequest, now: float) -> None:
+        """Count what a request will take, whether the engine takes it or not."""
+        begins_at = now if self._step is None else self._step.ends_at
+        times = predictor.predict(self.engine, begins_at, request, now)
+        if times is not None:
+            self.counters.predict(*times)
 
     def drop(self, flight: Flight, now: float) -> None:
         """Forget a request whose client went away."""

@@ -9,6 +9,7 @@ from goodput.simulator.fleet.events import Events
 from goodput.simulator.fleet.faults import CrashLoop
 from goodput.simulator.fleet.nodes import Nodes
 from goodput.simulator.fleet.pods import Flight, Pod
+from goodput.simulator.fleet.prediction import Predictor
 from goodput.simulator.fleet.routers import Routers
 from goodput.simulator.fleet.settings import FleetSettings
 from goodput.simulator.sequences import EngineConfig
@@ -78,7 +79,9 @@ class Pool:
     def _create(self, at_once: bool) -> None:
         now = self._events.now
         ordinal = len(self.pods) + len(self.gone) + 1
-        pod = Pod(ordinal, now, self._settings.plant, self._engine, self._edges)
+        settings = self._settings
+        predictor = Predictor(settings.objective) if settings.predictor else None
+        pod = Pod(ordinal, now, settings.plant, self._engine, self._edges, predictor=predictor)
         self.pods.append(pod)
         self._born(pod)
         if self._place(pod):

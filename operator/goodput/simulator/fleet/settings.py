@@ -84,7 +84,7 @@ class FleetSettings:
     Start-up times are drawn evenly within `startup_spread` of `startup_seconds`. The fleet of `replicas` is ready when
     the run begins; policies look at it from `settle_seconds` before that, so that they do not begin with a load.
     Requests and costs count within `seconds`; after that no policy acts, and what is under way may end within
-    `tail_seconds`.
+    `tail_seconds`. With a `predictor` engines also tell what requests would take when they came.
     """
 
     plant: Plant
@@ -107,6 +107,7 @@ class FleetSettings:
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     router: RouterSettings = field(default_factory=RouterSettings)
     faults: tuple[Fault, ...] = ()
+    predictor: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from goodput.simulator.fleet.telemetry import RouterScrape
 from goodput.simulator.rivals.view import Histogram
 from goodput.simulator.sequences import EngineConfig
 
-Latency: TypeAlias = Literal["ttft", "tpot", "e2e"]
+Latency: TypeAlias = Literal["ttft", "tpot", "e2e", "predicted_ttft", "predicted_tpot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,16 @@ class FleetView:
 
     def histogram(self, latency: Latency, seconds: float, pod: str | None = None) -> Histogram:
         """Requests that were counted in the last `seconds`, of one pod or of all."""
-        edges: tuple[float, ...] = getattr(self.edges, latency)
+        edges: tuple[float, ...] = getattr(self.edges, latency.removeprefix("predicted_"))
         counts = [0] * (len(edges) + 1)
         for name, scrapes in self.scrapes.items():
             if pod is not None and name != pod:
                 continue
             for before, after in self._spans(scrapes, self.now - seconds):
                 ended: tuple[int, ...] = getattr(after, latency)
-                began = getattr(before, latency) if before is not None else (0,) * len(ended)
+                if not ended:
+                    continue
+                began = (getattr(before, latency) if before is not None else ()) or (0,) * len(ended)
                 counts = [count + new - old for count, new, old in zip(counts, ended, began, strict=True)]
         return Histogram(edges, tuple(map(float, counts)))
 
