@@ -7,7 +7,7 @@ from tests.simulator.fleet.fleets import Script, poisson, settings, steady
 from goodput.domain.observed import PodState
 from goodput.simulator.capacity import engine_config
 from goodput.simulator.fleet.clients import OpenLoop
-from goodput.simulator.fleet.faults import Crash, CrashLoop, Throttle, Unready
+from goodput.simulator.fleet.faults import Crash, CrashLoop, Slowdown, Throttle, Unready
 from goodput.simulator.fleet.nodes import Nodes
 from goodput.simulator.fleet.requests import End
 from goodput.simulator.fleet.simulation import simulate
@@ -117,6 +117,22 @@ def test_a_throttled_replica_is_slower_by_its_share():
 
     assert tpot(300.0, 600.0) == pytest.approx(2.0 * tpot(0.0, 300.0), rel=0.05)
     assert tpot(600.0, 900.0) == pytest.approx(tpot(0.0, 300.0), rel=0.05)
+
+
+def test_a_slower_plant_is_slower_on_every_replica_that_comes_later_too():
+    """At 0.8 of the speed from 300 s on, a token takes 1.25 times as long, also on the replica made at 400 s."""
+    asks = poisson(0.2, 900.0, lengths=(500, 50))
+    fleet = settings(900.0, faults=(Slowdown(300.0, 0.8),))
+    found = simulate(fleet, OpenLoop(asks), Script([(-1e9, 1), (400.0, 2)]))
+
+    def tpot(begin: float, end: float, pod: str) -> float:
+        each = [one for one in found.records if begin <= one.ask.seconds < end - 10.0 and one.pod == pod]
+        times = sorted(one.tpot_seconds for one in each if one.tpot_seconds is not None)
+        return times[len(times) // 2]
+
+    before = tpot(0.0, 300.0, "serve-0001")
+    assert tpot(300.0, 900.0, "serve-0001") == pytest.approx(before / 0.8, rel=0.05)
+    assert tpot(500.0, 900.0, "serve-0002") == pytest.approx(before / 0.8, rel=0.05)
 
 
 def test_two_gpus_for_each_replica_cost_twice():

@@ -42,6 +42,14 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowdown:
+    """From a time on every pod, also one that is made later, runs at a share `speed` (0..1] of its speed."""
+
+    from_seconds: float
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServerErrors:
     """Engines answer a share of the attempts with HTTP 500 for a while."""
 
@@ -50,4 +58,4 @@ class ServerErrors:
     share: float
 
 
-Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | ServerErrors
+Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | Slowdown | ServerErrors

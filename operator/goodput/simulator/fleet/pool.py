@@ -43,6 +43,7 @@ class Pool:
         self.pods: list[Pod] = []  # that exist, oldest first
         self.gone: list[Pod] = []
         self.desired = 0
+        self._speed = 1.0  # of all pods, as a share of the plant's
         self.leaving = 0  # pods that are on their way out
         # (seconds, desired, ready) with each change of either.
         self.history: list[tuple[float, int, int]] = []
@@ -50,6 +51,12 @@ class Pool:
     def pod(self, ordinal: int) -> Pod | None:
         """A pod that exists, by its ordinal."""
         return next((each for each in self.pods if each.ordinal == ordinal), None)
+
+    def run_at(self, speed: float) -> None:
+        """From now on every pod runs at a share of the plant's speed, those that are made later too."""
+        self._speed = speed
+        for pod in self.pods:
+            pod.run_at(speed, self._events.now)
 
     def _note(self) -> None:
         ready = sum(1 for each in self.pods if each.ready and each.deleted_at is None)
@@ -82,6 +89,8 @@ class Pool:
         settings = self._settings
         predictor = Predictor(settings.objective) if settings.predictor else None
         pod = Pod(ordinal, now, settings.plant, self._engine, self._edges, predictor=predictor)
+        if self._speed != 1.0:
+            pod.run_at(self._speed, now)
         self.pods.append(pod)
         self._born(pod)
         if self._place(pod):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from goodput.simulator.fleet.balance import Worker
 from goodput.simulator.fleet.clients import Clients
 from goodput.simulator.fleet.events import Events
-from goodput.simulator.fleet.faults import Crash, ServerErrors, Throttle, Unready
+from goodput.simulator.fleet.faults import Crash, ServerErrors, Slowdown, Throttle, Unready
 from goodput.simulator.fleet.outcome import Outcome, outcome
 from goodput.simulator.fleet.pods import Flight, Pod
 from goodput.simulator.fleet.policy import Desired, Policy
@@ -250,6 +250,8 @@ class Simulation:
             elif isinstance(fault, Throttle):
                 self._events.at(fault.from_seconds, self._run_at, fault.pod, fault.speed)
                 self._events.at(fault.to_seconds, self._run_at, fault.pod, 1.0)
+            elif isinstance(fault, Slowdown):
+                self._events.at(fault.from_seconds, self._pool.run_at, fault.speed)
 
     def _run_at(self, ordinal: int, speed: float) -> None:
         pod = self._pool.pod(ordinal)
