@@ -10,7 +10,8 @@ from tests.simulator.fleet.fleets import CHAT, poisson, settings
 
 from goodput.simulator.capacity import Objective, trial
 from goodput.simulator.fleet.requests import Ask
-from goodput.simulator.policies import POLICIES, RIVALS, Experiment, lead_seconds, measured, oracle_bound, profile, run
+from goodput.simulator.measuring import feasible_share, held_rps, profile
+from goodput.simulator.policies import POLICIES, RIVALS, Experiment, lead_seconds, measured, oracle_bound, run
 from goodput.simulator.rivals.catalogue import rivals
 from goodput.simulator.rivals.llmd_slo import LlmdSlo
 
@@ -100,6 +101,23 @@ def test_a_replica_is_measured_with_the_lengths_of_the_trace():
     assert above.attainment < 0.95 <= below.attainment
     with pytest.raises(ValueError, match="at no rate"):
         measured(settings(300.0), intent(), TYPES, [Ask(0.0, 20_000, 100)])
+
+
+def test_where_too_many_requests_can_never_be_good_the_others_count():
+    """A tenth of the prompts takes longer alone than the TTFT allows: 85.5 % of all is 95 % of the others."""
+    engine = settings(300.0).engine
+    lengths = [(1000, 100)] * 9 + [(12_000, 100)]
+    assert feasible_share(PLANT, engine, lengths, CHAT) == 0.9
+    rate = held_rps(PLANT, engine, lengths, CHAT)
+    seen = trial(PLANT, engine, lengths, SLO, rate_per_second=0.9 * rate, seed=3)
+    assert 0.855 <= seen.attainment <= 0.9
+
+
+def test_a_watcher_is_told_how_far_a_run_is(experiment):
+    seen: list[float] = []
+    assert run(experiment, ASKS, "kubeai", watch=seen.append) == run(experiment, ASKS, "kubeai")
+    assert seen == sorted(seen)
+    assert 290.0 <= seen[-1] <= 300.0
 
 
 def test_a_model_that_needs_other_gpus_than_the_plant_is_refused():

@@ -55,6 +55,7 @@ class GoodputPolicy:
         self._laws = laws or Laws()
         self._memory: dict[Key, LoopMemory] = {}
         self._p95: tuple[float, float | None] = (-math.inf, None)
+        self._stages = 1  # of the pipeline of one replica
         self.last: ModelPlan | None = None
 
     @property
@@ -81,6 +82,7 @@ class GoodputPolicy:
         plan = self._decide(view, supply, now)
         if plan.pool is None:
             raise ValueError(f"the Model cannot be placed on {self._gpu_type}: {plan.decision.detail}")
+        self._stages = plan.pool.placement.pipeline_parallel
         return replace(fleet, engine=rendered(fleet.engine, plan.pool.placement))
 
     def decide(self, view: FleetView, now: float) -> Desired:
@@ -121,7 +123,8 @@ class GoodputPolicy:
             spec_replicas=view.desired,
             revision=_REVISION,
             gpu_type=self._gpu_type,
-            tensor_parallel=view.gpus_per_replica,
+            tensor_parallel=view.gpus_per_replica // self._stages,
+            pipeline_parallel=self._stages,
             pods=pods,
         )
         if now - self._p95[0] >= _P95_EVERY_SECONDS:

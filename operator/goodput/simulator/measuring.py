@@ -1,0 +1,140 @@
+"""What is measured on one replica of a plant before a run: the rate that it holds, and what rivals' guides ask for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from goodput.domain.intent import Objective as SloObjective
+from goodput.simulator import capacity
+from goodput.simulator.engine import Engine
+from goodput.simulator.fleet.requests import Ask
+from goodput.simulator.plant import Plant, StepTimeModel
+from goodput.simulator.rivals.catalogue import Profile
+from goodput.simulator.sequences import EngineConfig, EngineRequest
+from goodput.simulator.sequences import Sequence as EngineSequence
+
+# Requests that are tried alone to find out how many can be good at all.
+_FEASIBLE_SAMPLE = 400
+# When an engine cannot begin anything that waits, it looks again after this time.
+_RETRY_SECONDS = 1e-3
+
+
+def unlimited(engine: EngineConfig) -> EngineConfig:
+    """An engine that refuses nobody."""
+    return replace(engine, max_num_queued_reqs=None, max_num_queued_tokens=None)
+
+
+def held_rps(
+    plant: Plant, engine: EngineConfig, lengths: Sequence[tuple[int, int]], objective: SloObjective, *, seed: int = 0
+) -> float:
+    """Requests a second up to which one replica holds an objective, by itself.
+
+    Where more requests than it forgives miss it on an idle replica, the others count: that many of them must be good.
+    Raises `ValueError` if there is no such rate.
+    """
+    wanted = judged_by(objective)
+    served = [pair for pair in lengths if pair[0] < engine.max_model_len]
+    rate = capacity.max_rate(plant, engine, served, wanted, seed=seed) if served else 0.0
+    if not rate > 0.0 and served:
+        possible = feasible_share(plant, engine, served, objective)
+        if 0.0 < possible < objective.attainment:
+            less = replace(wanted, attainment=possible * objective.attainment)
+            rate = capacity.max_rate(plant, engine, served, less, seed=seed)
+    if not rate > 0.0:
+        raise ValueError("one replica of the plant holds the objective at no rate")
+    return rate
+
+
+def judged_by(objective: SloObjective) -> capacity.Objective:
+    """An SLO's objective as trials of one engine take it."""
+    return capacity.Objective(
+        objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds, objective.attainment
+    )
+
+
+def feasible_share(
+    plant: Plant, engine: EngineConfig, lengths: Sequence[tuple[int, int]], objective: SloObjective
+) -> float:
+    """Share of requests that meet an objective when they are alone on a replica; of a long list, evenly chosen ones."""
+    chosen = lengths[:: max(1, len(lengths) // _FEASIBLE_SAMPLE)]
+    wanted = judged_by(objective)
+    met = sum(
+        wanted.met_by(_alone(plant, engine, prompt, output))
+        for prompt, output in chosen
+        if prompt < engine.max_model_len
+    )
+    return met / len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class PlantSteps:
+    """The step times of a plant as Dynamo profiles them: prompt tokens, decoding sequences, tokens of context."""
+
+    times: StepTimeModel
+
+    def __call__(self, prompt_tokens: int, sequences: int, context_tokens: float) -> float:
+        """Seconds of one forward pass."""
+        return self.times.step_seconds(prompt_tokens, sequences, context_tokens, prompt_tokens * prompt_tokens / 2.0)
+
+
+def profile(plant: Plant, engine: EngineConfig, asks: Sequence[Ask]) -> Profile:
+    """What the guides of the rivals have an operator measure before the laws run."""
+    prompts = [prompt for prompt, _ in lengths_of(asks, engine)]
+    return Profile(
+        prefill_tokens_per_second=_prefill_tokens_per_second(plant, engine),
+        step_seconds=PlantSteps(StepTimeModel.of(plant)),
+        uncached_input_tokens=sum(prompts) / len(prompts) if prompts else 1.0,
+    )
+
+
+def _prefill_tokens_per_second(plant: Plant, engine: EngineConfig) -> float:
+    """A full chunk over its time to the first token on an idle engine, as llm-d calibrates."""
+    tokens = min(engine.max_num_batched_tokens, engine.max_model_len - 1)
+    only = _alone(plant, engine, tokens, 1)
+    assert only.first_token_at is not None
+    return tokens / only.first_token_at
+
+
+def _alone(plant: Plant, engine: EngineConfig, prompt: int, output: int) -> EngineSequence:
+    """A request that came at 0 and was served alone."""
+    idle = Engine(unlimited(engine), StepTimeModel.of(plant), plant.request_overhead_seconds)
+    only = idle.submit(EngineRequest("only", max(1, prompt), max(1, output)), 0.0)
+    clock = 0.0
+    while not only.finished:
+        start = idle.next_start(clock)
+        assert start is not None
+        stretch = idle.plan_decode(start)
+        if stretch is not None:
+            idle.decode(stretch, stretch.steps)
+            clock = stretch.ends_at
+        else:
+            step = idle.step(start)
+            clock = start + _RETRY_SECONDS if step is None else step.ends_at
+    return only
+
+
+def lengths_of(asks: Sequence[Ask], engine: EngineConfig) -> list[tuple[int, int]]:
+    """(prompt tokens that the prefix cache of one replica does not supply, output tokens) of each request."""
+    uncached = _uncached(asks, (engine.kv_blocks - 1) * engine.block_size)
+    return [(prompt, ask.output_tokens) for prompt, ask in zip(uncached, asks, strict=True)]
+
+
+def _uncached(asks: Sequence[Ask], kept_tokens: int) -> list[int]:
+    """Prompt tokens that a cache of so many tokens does not supply."""
+    kept: OrderedDict[int, int] = OrderedDict()
+    held, computed = 0, []
+    for ask in asks:
+        known = 0
+        for each in ask.block_hashes:
+            if each not in kept:
+                break
+            known += 1
+        computed.append(max(1, ask.input_tokens - known * ask.hash_tokens))
+        for each in ask.block_hashes:
+            held += ask.hash_tokens - kept.pop(each, 0)
+            kept[each] = ask.hash_tokens
+        while held > kept_tokens:
+            held -= kept.popitem(last=False)[1]
+    return computed
