@@ -2,7 +2,7 @@
 
 import pytest
 from benchmarks.capacity import CASES, drawn, knowing, plant_of
-from benchmarks.request_logs import LIMITS, LOGS, figures, logged, replayed
+from benchmarks.request_logs import LIMITS, LOGS, figures, logged, replayed_by_engine, replayed_by_model
 from msgspec.structs import replace
 
 from goodput.perfmodel.capacity import Wall, capacity_of
@@ -81,7 +81,18 @@ def test_percentiles_at_a_load_are_those_of_an_engine(name, share):
 def test_a_flood_takes_as_long_as_it_took(name, model, tensor_parallel):
     """300 requests on real vLLM: TPOT, end-to-end time, makespan and TTFT p95 within 15 %, TTFT p50 within 25 %."""
     measured = logged(name)
-    truth, believed = figures(measured), figures(replayed(measured, model, tensor_parallel))
+    truth, believed = figures(measured), figures(replayed_by_model(measured, model, tensor_parallel))
     assert set(truth) == set(LIMITS)
     for key, seconds in truth.items():
         assert believed[key] == pytest.approx(seconds, rel=LIMITS[key]), key
+
+
+@pytest.mark.parametrize(("name", "model"), [log[:2] for log in LOGS])
+def test_a_simulated_engine_takes_as_long_as_a_real_one_took(name, model):
+    """The same floods on plants, with the same limits; what the engine gets to serve it serves."""
+    measured = logged(name)
+    found = replayed_by_engine(measured, model)
+    truth, simulated = figures(measured), figures(found)
+    assert sorted(each.output_tokens for each in found) == sorted(each.output_tokens for each in measured)
+    for key, seconds in truth.items():
+        assert simulated[key] == pytest.approx(seconds, rel=LIMITS[key]), key
