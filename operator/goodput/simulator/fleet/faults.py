@@ -1,4 +1,4 @@
-"""What goes wrong, and when. Pods are named by their ordinal: 1 is the first that was ever created."""
+"""What goes wrong, and when. Pods are named by their ordinal: 1 is the first that was ever made. Nodes count from 0."""
 
 from __future__ import annotations
 
@@ -58,4 +58,23 @@ class ServerErrors:
     share: float
 
 
-Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | Slowdown | ServerErrors
+@dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """A node dies with its engines, and perhaps comes back. The API server learns of it after the node's grace."""
+
+    at_seconds: float
+    node: int
+    back_at_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCordon:
+    """A node takes no new pods for a while; `drain`: its pods are evicted, as the disruption budget allows."""
+
+    from_seconds: float
+    to_seconds: float
+    node: int
+    drain: bool = False
+
+
+Fault: TypeAlias = Crash | CrashLoop | Unready | Throttle | Slowdown | ServerErrors | NodeFailure | NodeCordon

@@ -114,6 +114,7 @@ class GoodputPolicy:
                 ready_at=None if pod.ready_at is None else EPOCH + pod.ready_at,
                 restarts=pod.restarts,
                 trouble=_trouble(pod.state),
+                node_lost=pod.node_lost,
             )
             for pod in view.pods
         )

@@ -75,6 +75,10 @@ class Pod:
         self.gone_at: float | None = None
         self.restarts = 0
         self.failing = False  # waits to be started again
+        self.reported: PodState | None = None  # what the API server still has of a pod whose node died
+        self.dark_since: float | None = None  # its node is dead since then
+        self.dark_seconds = 0.0  # and was before, within the run
+        self.draining = False
         self.due = math.inf
         self.ended: list[Flight] = []  # finished since somebody last looked
         self._plant = plant
@@ -98,13 +102,17 @@ class Pod:
         """Where it stands, as the API server tells it."""
         if self.deleted_at is not None:
             return PodState.TERMINATING
+        if self.reported is not None:
+            return self.reported
         if self.node is None:
             return PodState.PENDING
         if self.ready:
             return PodState.READY
         if self.failing:
             return PodState.FAILED
-        return PodState.UNREADY if self.up else PodState.STARTING
+        # A kubelet that does not answer leaves its pods as they were, but for not being ready.
+        served = self.up or (self.dark_since is not None and self.ready_at is not None)
+        return PodState.UNREADY if served else PodState.STARTING
 
     @property
     def empty(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from goodput.domain.observed import PodState
 from goodput.simulator.fleet.events import Events
 from goodput.simulator.fleet.faults import CrashLoop
 from goodput.simulator.fleet.nodes import Nodes
@@ -58,9 +59,13 @@ class Pool:
         for pod in self.pods:
             pod.run_at(speed, self._events.now)
 
+    @property
+    def ready(self) -> int:
+        """Replicas that serve and are to stay."""
+        return sum(1 for each in self.pods if each.ready and each.deleted_at is None)
+
     def _note(self) -> None:
-        ready = sum(1 for each in self.pods if each.ready and each.deleted_at is None)
-        entry = (self._events.now, self.desired, ready)
+        entry = (self._events.now, self.desired, self.ready)
         if not self.history or self.history[-1][1:] != entry[1:]:
             self.history.append(entry)
 
@@ -76,9 +81,13 @@ class Pool:
         # As a ReplicaSet chooses: who is named, not placed, not ready, restarted most, then the youngest.
         alive.sort(
             key=lambda pod: (
-                order.get(pod.name, last), pod.node is not None, pod.ready, -pod.restarts, -pod.ordinal,
+                order.get(pod.name, last),
+                pod.node is not None,
+                pod.state is PodState.READY,
+                -pod.restarts,
+                -pod.ordinal,
             )
-        )  # fmt: skip
+        )
         for pod in alive[: max(0, len(alive) - replicas)]:
             self._delete(pod)
         self._note()
@@ -115,7 +124,8 @@ class Pool:
         pod.bound_at = self._events.now
         return True
 
-    def _place_pending(self) -> None:
+    def place_pending(self) -> None:
+        """Give pods that wait what GPUs there are."""
         for pod in self.pods:
             if pod.node is None and pod.deleted_at is None:
                 if not self._place(pod):
@@ -123,7 +133,7 @@ class Pool:
                 self._events.at(self._events.now + self._startup(pod, scheduled=True), self._started, pod, pod.restarts)
 
     def _started(self, pod: Pod, restarts: int) -> None:
-        if pod.deleted_at is not None or pod.restarts != restarts:
+        if pod.deleted_at is not None or pod.restarts != restarts or pod.node in self.nodes.dead:
             return
         now = self._events.now
         if any(fault.from_seconds <= now < fault.to_seconds for fault in self._loops):
@@ -173,7 +183,11 @@ class Pool:
 
     def _delete(self, pod: Pod) -> None:
         now = self._events.now
+        if pod.node in self.nodes.dead:
+            self.abandon(pod)
+            return
         pod.deleted_at = now
+        pod.draining = True
         self.leaving += 1
         if pod.node is None:
             self._gone(pod)
@@ -200,11 +214,58 @@ class Pool:
         if pod.gone_at is not None:
             return
         pod.gone_at = self._events.now
+        self._lit(pod)
         pod.up = pod.ready = False
         self.pods.remove(pod)
         self.gone.append(pod)
-        self.leaving -= 1
+        self.leaving -= pod.draining
         if pod.node is not None:
             self.nodes.release(pod.node, self._settings.plant.gpus)
-            self._place_pending()
+            self.place_pending()
         self._note()
+
+    # ---------------------------------------------------------------- nodes
+    def lose(self, pod: Pod) -> None:
+        """The node of a pod died: nothing of it runs or costs any more, and the API server does not know yet."""
+        reported = pod.state
+        self._cut(pod.crash())
+        self._routers.down(pod, self._events.now)
+        pod.reported = reported if pod.deleted_at is None else None
+        pod.dark_since = self._events.now
+        if pod.stopping:
+            self.drained(pod, self._events.now)
+        self._note()
+
+    def revive(self, pod: Pod) -> None:
+        """The node of a pod is back: what was to go goes, other containers start again."""
+        self._lit(pod)
+        pod.reported = None
+        if pod.deleted_at is not None:
+            self._gone(pod)
+            return
+        pod.restarts += 1
+        self._start_again(pod)
+
+    def abandon(self, pod: Pod) -> None:
+        """Delete a pod whose node does not answer: it stays, Terminating, until the node is back."""
+        if pod.deleted_at is None:
+            pod.deleted_at = self._events.now
+            self._routers.deleted(pod, self._events.now)
+
+    def evict(self, pod: Pod) -> None:
+        """Delete a pod as an eviction does; another one takes its place."""
+        self._delete(pod)
+        self.fill()
+
+    def fill(self) -> None:
+        """Make the pods that the Deployment lacks."""
+        for _ in range(self.desired - sum(1 for each in self.pods if each.deleted_at is None)):
+            self._create(at_once=False)
+        self._note()
+
+    def _lit(self, pod: Pod) -> None:
+        """No more of a pod's time is that of a dead node."""
+        if pod.dark_since is not None:
+            begin, end = max(0.0, pod.dark_since), min(self._settings.seconds, self._events.now)
+            pod.dark_seconds += max(0.0, end - begin)
+            pod.dark_since = None

@@ -101,6 +101,8 @@ class FleetSettings:
     scheduling_seconds: float = 1.0
     pre_stop_seconds: float = 10.0
     grace_seconds: float = 340.0
+    node_grace_seconds: float = 50.0  # until a node that does not answer is NotReady
+    eviction_seconds: float = 300.0  # from then on until its pods are deleted
     settle_seconds: float = 120.0
     tail_seconds: float = 600.0
     edges: Edges = field(default_factory=Edges)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
+from goodput.domain.observed import PodState
 from goodput.simulator.fleet.balance import Worker
 from goodput.simulator.fleet.clients import Clients
 from goodput.simulator.fleet.events import Events
-from goodput.simulator.fleet.faults import Crash, ServerErrors, Slowdown, Throttle, Unready
+from goodput.simulator.fleet.faults import Crash, NodeCordon, NodeFailure, ServerErrors, Slowdown, Throttle, Unready
+from goodput.simulator.fleet.outages import Outages
 from goodput.simulator.fleet.outcome import Outcome, outcome
 from goodput.simulator.fleet.pods import Flight, Pod
 from goodput.simulator.fleet.policy import Desired, Policy
@@ -39,6 +41,12 @@ class Simulation:
         self._telemetry = Telemetry(settings.scrape, self._events, self._routers, settings.seed)
         self._pool = Pool(
             settings, settings.engine, self._events, self._routers, born=self._telemetry.watch, cut=self._cut
+        )
+        self._outages = Outages(
+            self._events,
+            self._pool,
+            grace_seconds=settings.node_grace_seconds,
+            eviction_seconds=settings.eviction_seconds,
         )
         self._edges = settings.edges.with_bounds(settings.objective)
         self._draw = random.Random(f"{settings.seed}/routers")
@@ -224,9 +232,10 @@ class Simulation:
                     pod.name,
                     pod.state,
                     pod.created_at,
-                    pod.ready_at if pod.ready else None,
+                    pod.ready_at if pod.state is PodState.READY else None,
                     pod.restarts,
                     pod.node,
+                    pool.nodes.lost(pod.node),
                 )
                 for pod in pool.pods
             ),
@@ -252,6 +261,8 @@ class Simulation:
                 self._events.at(fault.to_seconds, self._run_at, fault.pod, 1.0)
             elif isinstance(fault, Slowdown):
                 self._events.at(fault.from_seconds, self._pool.run_at, fault.speed)
+            elif isinstance(fault, NodeFailure | NodeCordon):
+                self._outages.plan(fault)
 
     def _run_at(self, ordinal: int, speed: float) -> None:
         pod = self._pool.pod(ordinal)
@@ -263,4 +274,6 @@ def _held(pod: Pod, seconds: float) -> float:
     """Seconds within the run for which a pod held its GPUs."""
     if pod.bound_at is None:
         return 0.0
-    return max(0.0, (seconds if pod.gone_at is None else min(pod.gone_at, seconds)) - max(0.0, pod.bound_at))
+    until = seconds if pod.gone_at is None else min(pod.gone_at, seconds)
+    dark = pod.dark_seconds + (0.0 if pod.dark_since is None else max(0.0, seconds - max(0.0, pod.dark_since)))
+    return max(0.0, until - max(0.0, pod.bound_at) - dark)

@@ -21,7 +21,10 @@ Latency: TypeAlias = Literal["ttft", "tpot", "e2e", "predicted_ttft", "predicted
 
 @dataclass(frozen=True, slots=True)
 class PodSight:
-    """One pod as the API server tells it. Times are seconds of the run; `ready_at` is None while it is not ready."""
+    """One pod as the API server tells it. Times are seconds of the run; `ready_at` is None while it is not ready.
+
+    `node_lost`: its node is not ready, or cordoned.
+    """
 
     name: str
     state: PodState
@@ -29,6 +32,7 @@ class PodSight:
     ready_at: float | None
     restarts: int
     node: int | None
+    node_lost: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
