@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from math import floor
 
+from goodput.domain.intent import Objective
+from goodput.domain.percent import MOST_DECIMALS, percent
+from goodput.perfmodel.verdicts import duration
+
 GIB = 1024.0**3
 
 
@@ -44,3 +48,17 @@ def share(value: float) -> str:
 def rounded(value: float | None, digits: int = 4) -> float | None:
     """To so many significant digits, for JSON."""
     return None if value is None else float(f"{value:.{digits}g}")
+
+
+def objective_text(objective: Objective) -> str:
+    """`TTFT 500 ms, TPOT 50 ms for 95% of requests`."""
+    bounds = [
+        f"{name} {duration(seconds)}"
+        for name, seconds in (
+            ("TTFT", objective.ttft_seconds),
+            ("TPOT", objective.tpot_seconds),
+            ("end to end", objective.e2e_seconds),
+        )
+        if seconds is not None
+    ]
+    return f"{', '.join(bounds)} for {percent(objective.attainment, MOST_DECIMALS)} of requests"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from goodput.cli.figures import count, gib, money, rate, share
+from goodput.cli.figures import count, gib, money, objective_text, rate, share
 from goodput.cli.planned import Planned, option_bottleneck, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
@@ -49,18 +49,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 def heading(plan: Planned) -> Iterator[str]:
     """What was asked."""
     wanted = plan.wanted
-    objective = wanted.objective
-    bounds = [
-        f"{name} {duration(seconds)}"
-        for name, seconds in (
-            ("TTFT", objective.ttft_seconds),
-            ("TPOT", objective.tpot_seconds),
-            ("end to end", objective.e2e_seconds),
-        )
-        if seconds is not None
-    ]
-    share = percent(objective.attainment, MOST_DECIMALS)
-    yield f"{plan.name}: {wanted.arch.name} under SLO {plan.slo} ({', '.join(bounds)} for {share} of requests)"
+    yield f"{plan.name}: {wanted.arch.name} under SLO {plan.slo} ({objective_text(wanted.objective)})"
     lengths = f"{wanted.lengths.input_mean:.0f} tokens in and {wanted.lengths.output_mean:.0f} out"
     assumed = " (assumed: those of a public conversation trace)" if plan.lengths_assumed else ""
     if wanted.rps:
@@ -217,8 +206,8 @@ def _questions(plan: Planned, winner: Option) -> Iterator[str]:
         return
     yield (
         f"  What does it cost?      {money(fleet.cost.per_hour)} $/h: {money(fleet.cost.per_thousand_requests)} $ per "
-        f"1,000 requests, {money(fleet.cost.per_million_output_tokens)} $ per 1M output tokens{_source(winner.gpu)}."
-        f"{_energy(fleet)}"
+        f"1,000 requests, {money(fleet.cost.per_million_output_tokens)} $ per 1M output tokens"
+        f"{price_source(winner.gpu)}.{_energy(fleet)}"
     )
 
 
@@ -234,7 +223,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _source(gpu: GpuType) -> str:
+def price_source(gpu: GpuType) -> str:
     """Whose price it is, where nobody set one."""
     if not gpu.price_assumed:
         return ""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from goodput.resources.inputs import KubeObject
     from goodput.runtime.settings import Settings
 
-# Offline every type is there in plenty: what fits best is shown, not what is free.
-PLENTY_OF_NODES = 1000
-
 
 @click.command()
 @files_option(required=True)
@@ -78,36 +75,16 @@ def rendered(
 def _objects(
     model: Model, intent: ModelIntent, types: tuple[GpuType, ...], settings: Settings, replicas: int | None
 ) -> list[KubeObject]:
-    from goodput.decide import Policy, decide
-    from goodput.domain.errors import InvalidObject
-    from goodput.domain.identity import ROUTER_POOL, SERVE_POOL
-    from goodput.domain.observed import GpuSupply, ModelView, PoolView, Snapshot
+    from goodput.cli.placing import placed
     from goodput.resources.render import render_model
     from goodput.runtime.rendering import render_input, render_settings
 
-    supply = tuple(
-        GpuSupply(type=gpu.name, nodes=PLENTY_OF_NODES, installed=PLENTY_OF_NODES * gpu.gpus_per_node, used=0)
-        for gpu in types
-        if gpu.name in intent.gpu_types or not (gpu.slice_of and gpu.builtin)
-    )
-    view = ModelView(
-        intent=intent,
-        pool=PoolView(name=SERVE_POOL, exists=False),
-        router=PoolView(name=ROUTER_POOL, exists=False),
-        telemetry=None,
-    )
-    try:
-        plan = decide(Snapshot(models=(view,), gpu_types=types, supply=supply), {}, Policy(), 1.0).models[0]
-    except InvalidObject as error:
-        raise click.ClickException(f"Model {intent.key.name}: {error}") from error
-    if plan.pool is None:
-        why = next((c.message for c in plan.conditions if c.type == "Placed"), "it cannot be placed")
-        raise click.ClickException(f"Model {intent.key.name}: {why}")
+    pool = placed(intent, types)
     render = render_input(
         model,
         intent,
-        plan.pool.placement,
-        replicas=replicas if replicas is not None else plan.pool.replicas,
+        pool.placement,
+        replicas=replicas if replicas is not None else pool.replicas,
         settings=render_settings(settings, pod_monitor=False),
     )
     return list(render_model(render, {}).objects)

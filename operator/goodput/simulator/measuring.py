@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd
 
 from goodput.domain.intent import Objective as SloObjective
 from goodput.simulator import capacity
@@ -34,14 +36,23 @@ def held_rps(
     Where more requests than it forgives miss it on an idle replica, the others count: that many of them must be good.
     Raises `ValueError` if there is no such rate.
     """
+    # What is drawn from is a distribution: order and number of its entries do not matter.
+    counts = Counter(lengths)
+    common = gcd(*counts.values())
+    entries = tuple(pair for pair, times in sorted(counts.items()) for _ in range(times // common))
+    return _held_rps(plant, engine, entries, objective, seed)
+
+
+@lru_cache(maxsize=64)
+def _held_rps(
+    plant: Plant, engine: EngineConfig, lengths: tuple[tuple[int, int], ...], objective: SloObjective, seed: int
+) -> float:
+    possible = feasible_share(plant, engine, lengths, objective)
     wanted = judged_by(objective)
+    if possible < objective.attainment:
+        wanted = replace(wanted, attainment=possible * objective.attainment) if possible > 0.0 else wanted
     served = [pair for pair in lengths if pair[0] < engine.max_model_len]
-    rate = capacity.max_rate(plant, engine, served, wanted, seed=seed) if served else 0.0
-    if not rate > 0.0 and served:
-        possible = feasible_share(plant, engine, served, objective)
-        if 0.0 < possible < objective.attainment:
-            less = replace(wanted, attainment=possible * objective.attainment)
-            rate = capacity.max_rate(plant, engine, served, less, seed=seed)
+    rate = capacity.max_rate(plant, engine, served, wanted, seed=seed) if possible > 0.0 else 0.0
     if not rate > 0.0:
         raise ValueError("one replica of the plant holds the objective at no rate")
     return rate
@@ -58,14 +69,35 @@ def feasible_share(
     plant: Plant, engine: EngineConfig, lengths: Sequence[tuple[int, int]], objective: SloObjective
 ) -> float:
     """Share of requests that meet an objective when they are alone on a replica; of a long list, evenly chosen ones."""
+    wanted, idle = judged_by(objective), _Idle(plant, engine)
     chosen = lengths[:: max(1, len(lengths) // _FEASIBLE_SAMPLE)]
-    wanted = judged_by(objective)
-    met = sum(
-        wanted.met_by(_alone(plant, engine, prompt, output))
-        for prompt, output in chosen
-        if prompt < engine.max_model_len
-    )
+    met = sum(prompt < engine.max_model_len and wanted.met_by(idle.serve(prompt, output)) for prompt, output in chosen)
     return met / len(chosen)
+
+
+class _Idle:
+    """One engine that serves one request after the other."""
+
+    def __init__(self, plant: Plant, engine: EngineConfig) -> None:
+        self._engine = Engine(unlimited(engine), StepTimeModel.of(plant), plant.request_overhead_seconds)
+        self._clock = 0.0
+
+    def serve(self, prompt: int, output: int) -> EngineSequence:
+        """A request that is alone."""
+        engine, clock = self._engine, self._clock
+        only = engine.submit(EngineRequest("only", max(1, prompt), max(1, output)), clock)
+        while not only.finished:
+            start = engine.next_start(clock)
+            assert start is not None
+            stretch = engine.plan_decode(start)
+            if stretch is not None:
+                engine.decode(stretch, stretch.steps)
+                clock = stretch.ends_at
+            else:
+                step = engine.step(start)
+                clock = start + _RETRY_SECONDS if step is None else step.ends_at
+        self._clock = clock
+        return only
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +124,9 @@ def profile(plant: Plant, engine: EngineConfig, asks: Sequence[Ask]) -> Profile:
 def _prefill_tokens_per_second(plant: Plant, engine: EngineConfig) -> float:
     """A full chunk over its time to the first token on an idle engine, as llm-d calibrates."""
     tokens = min(engine.max_num_batched_tokens, engine.max_model_len - 1)
-    only = _alone(plant, engine, tokens, 1)
+    only = _Idle(plant, engine).serve(tokens, 1)
     assert only.first_token_at is not None
     return tokens / only.first_token_at
-
-
-def _alone(plant: Plant, engine: EngineConfig, prompt: int, output: int) -> EngineSequence:
-    """A request that came at 0 and was served alone."""
-    idle = Engine(unlimited(engine), StepTimeModel.of(plant), plant.request_overhead_seconds)
-    only = idle.submit(EngineRequest("only", max(1, prompt), max(1, output)), 0.0)
-    clock = 0.0
-    while not only.finished:
-        start = idle.next_start(clock)
-        assert start is not None
-        stretch = idle.plan_decode(start)
-        if stretch is not None:
-            idle.decode(stretch, stretch.steps)
-            clock = stretch.ends_at
-        else:
-            step = idle.step(start)
-            clock = start + _RETRY_SECONDS if step is None else step.ends_at
-    return only
 
 
 def lengths_of(asks: Sequence[Ask], engine: EngineConfig) -> list[tuple[int, int]]:

@@ -138,11 +138,15 @@ def _token_seconds(times: StepTimes, chunk_tokens: int) -> float:
 
 
 def _pool_tokens(pool: KvPool, placement: Placement, context: float, share: float) -> int:
-    """Tokens that the pool holds in usual requests, windows and states counted; the longest request fits."""
+    """Tokens that the pool holds in usual requests, windows and states counted.
+
+    Where long requests hold less of a token than usual ones do (windows), an engine of this plant takes no request
+    that is longer than all of it.
+    """
     sequences = pool.sequences(context) * share
     if not isfinite(sequences):
         sequences = float(placement.max_num_seqs)
-    return max(int(sequences * context), pool.max_model_len + 2 * BLOCK_TOKENS)
+    return max(int(sequences * context), 4 * BLOCK_TOKENS)
 
 
 def engine_of(plant: Plant, placement: Placement) -> EngineConfig:
