@@ -127,7 +127,7 @@ def ramp_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]], float, flo
 
 _PAGE = """# Autoscaling benchmark
 
-Written by `benchmarks/autoscaling.py --page`; how it is set up: [decision 26](decisions/0026-autoscaling-benchmark.md).
+Written by `benchmarks/autoscaling.py --page`; how it is set up: [decision 27](decisions/0027-autoscaling-benchmark.md).
 
 Means over seeds, each with a plant of its own; the worst minute is that of all seeds. GPU-hours count from the placing
 of a pod until it is gone, replicas are those asked for, turns are changes of direction. A rival has a row as published,
