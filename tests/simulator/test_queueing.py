@@ -1,7 +1,7 @@
 """Simulated replicas and fleets against queueing theory.
 
 Twice: the same requests served by the recursion of the queue, where only the length of a step is left between the two;
-and closed forms of means, with the tolerance that the chance of 4,000 requests needs. What these are given are the rate
+and closed forms of means, with the tolerance that the chance of 3,000 requests needs. What these are given are the rate
 and the services that were drawn.
 """
 
@@ -32,7 +32,7 @@ from goodput.simulator.fleet.requests import Ask
 from goodput.simulator.fleet.settings import RouterSettings, ScrapeSettings
 from goodput.simulator.fleet.simulation import simulate
 
-COUNT = 4000
+COUNT = 3000
 # Mean output tokens, and the seconds that they take alone.
 TOKENS = 150
 SERVICE = TOKENS * TOKEN_SECONDS

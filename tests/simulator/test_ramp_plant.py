@@ -17,7 +17,7 @@ def static(rps: float, seconds: float, replicas: int = 1, variation: float = 0.0
     return simulate(fleet, OpenLoop(asks), Static(replicas))
 
 
-@pytest.mark.parametrize("rps", [1.25, 1.35, RAMP_REPLICA_RPS])
+@pytest.mark.parametrize("rps", [1.25, RAMP_REPLICA_RPS])
 def test_one_replica_holds_what_llmds_does(rps):
     """Ten minutes, evenly spaced: every request is good."""
     found = static(rps, 600.0)
@@ -44,13 +44,8 @@ def test_a_full_pool_holds_about_seventy_sequences():
 
 def test_eight_replicas_hold_the_peak_of_the_ramp():
     """10 requests/s, 1.25 for each: evenly spaced as published, and by chance."""
-    assert static(10.0, 150.0, replicas=8).attainment == 1.0
-    assert static(10.0, 150.0, replicas=8, variation=1.0).attainment >= 0.99
-
-
-def test_six_do_not():
-    """1.67 for each."""
-    assert static(10.0, 150.0, replicas=6).attainment < 0.9
+    assert static(10.0, 100.0, replicas=8).attainment == 1.0
+    assert static(10.0, 100.0, replicas=8, variation=1.0).attainment >= 0.99
 
 
 def test_an_idle_replica_takes_in_a_mean_prompt_in_a_quarter_of_a_second():

@@ -3,15 +3,13 @@
 from typing import Any
 
 import pytest
-from tests.decide.builders import intent
-from tests.decide.closed_loop import TYPES
 from tests.simulator.fleet.fleets import Script, poisson, settings, steady
+from tests.simulator.fleet.watched import Run, ours
 
 from goodput.domain.observed import PodState
 from goodput.simulator.fleet.clients import OpenLoop
 from goodput.simulator.fleet.faults import Crash, NodeCordon, NodeFailure
 from goodput.simulator.fleet.nodes import Nodes
-from goodput.simulator.fleet.ours import GoodputPolicy
 from goodput.simulator.fleet.outcome import Outcome
 from goodput.simulator.fleet.requests import End
 from goodput.simulator.fleet.simulation import simulate
@@ -149,45 +147,27 @@ def test_a_fault_of_a_node_that_is_not_there_is_named():
 
 
 # ---------------------------------------------------------------- the operator's law
-def _ours(
-    seconds: float, *faults: Any, rps: float = 5.0, nodes: tuple[int, ...] = (2, 2, 2, 2)
-) -> tuple[Outcome, list[tuple[float, int, str]]]:
-    """A load for two replicas; (seconds, replicas, detail) of each decision."""
-    policy = GoodputPolicy(intent(), TYPES, "l40s")
-    decided: list[tuple[float, int, str]] = []
-
-    class Watched:
-        name, interval_seconds = policy.name, policy.interval_seconds
-
-        def decide(self, view: Any, now: float) -> Any:
-            found = policy.decide(view, now)
-            assert policy.last is not None
-            decided.append((now, found.replicas, policy.last.decision.detail))
-            return found
-
-    fleet = settings(seconds, replicas=2, gpus_per_node=nodes, faults=faults)
-    asks = poisson(rps, seconds, lengths=(1000, 200))
-    return simulate(policy.render(fleet), OpenLoop(asks), Watched()), decided
+def _ours(fault: NodeFailure | NodeCordon, nodes: tuple[int, ...]) -> Run:
+    """A load for two replicas, and a fault at 150 s."""
+    asks = poisson(5.0, 450.0, lengths=(1000, 200))
+    return ours(OpenLoop(asks), 450.0, replicas=2, gpus_per_node=nodes, faults=(fault,))
 
 
 def test_the_law_replaces_what_a_dead_node_held_once_it_is_known_and_says_so():
-    """NotReady at 450 s: stand-ins are asked for within a tick, not after the five minutes until the eviction."""
-    found, decided = _ours(900.0, NodeFailure(400.0, 0))
-    before = next(replicas for at, replicas, _ in reversed(decided) if at < 400.0)
-    at, replicas, detail = next(each for each in decided if "lost nodes" in each[2])
-    assert 450.0 <= at <= 460.0
-    assert replicas > before
-    assert "node-0" in detail
-    # No more than what was lost is added, and nothing cascades.
-    assert max(replicas for _, replicas, _ in decided) <= before + 2
-    late = [each for each in found.records if each.ask.seconds > 560.0]
+    """NotReady at 200 s: a stand-in is asked for within a tick, not after the five minutes until the eviction."""
+    run = _ours(NodeFailure(150.0, 0), (2, 2, 2, 2))
+    assert set(run.replicas(0.0, 200.0)) == {2}
+    first = next(tick for tick in run.ticks if "lost nodes" in tick.plan.decision.detail)
+    assert 200.0 <= first.seconds <= 210.0
+    assert "node-0" in first.plan.decision.detail
+    assert max(run.replicas(0.0, 450.0)) == 3
+    late = [each for each in run.outcome.records if each.ask.seconds > 300.0]
     assert sum(each.end is End.FINISHED for each in late) >= 0.99 * len(late)
 
 
 def test_the_law_has_stand_ins_ready_while_a_node_is_drained():
     """Both are on it: one more is asked for within a tick, no request is lost, and afterwards there are two again."""
-    found, decided = _ours(900.0, NodeCordon(400.0, 1e9, 0, drain=True), nodes=(8, 3))
-    before = next(replicas for at, replicas, _ in reversed(decided) if at < 400.0)
-    assert next(at for at, replicas, _ in decided if at >= 400.0 and replicas > before) <= 410.0
-    assert {each.end for each in found.records} == {End.FINISHED}
-    assert decided[-1][1] == before
+    run = _ours(NodeCordon(150.0, 1e9, 0, drain=True), (8, 3))
+    assert max(run.replicas(150.0, 161.0)) == 3
+    assert run.ticks[-1].replicas == 2
+    assert {each.end for each in run.outcome.records} == {End.FINISHED}

@@ -46,14 +46,19 @@ class GoodputPolicy:
     name = "goodput"
 
     def __init__(
-        self, intent: ModelIntent, gpu_types: Sequence[GpuType], gpu_type: str, laws: Laws | None = None
+        self,
+        intent: ModelIntent,
+        gpu_types: Sequence[GpuType],
+        gpu_type: str,
+        laws: Laws | None = None,
+        memory: LoopMemory | None = None,
     ) -> None:
-        """The pool runs on `gpu_type`, one of `gpu_types`."""
+        """The pool runs on `gpu_type`, one of `gpu_types`; `memory` is what an operator before this one wrote down."""
         self._intent = intent
         self._gpu_types = tuple(gpu_types)
         self._gpu_type = gpu_type
         self._laws = laws or Laws()
-        self._memory: dict[Key, LoopMemory] = {}
+        self._memory: dict[Key, LoopMemory] = {} if memory is None else {intent.key: memory}
         self._p95: tuple[float, float | None] = (-math.inf, None)
         self._stages = 1  # of the pipeline of one replica
         self.last: ModelPlan | None = None
