@@ -126,7 +126,7 @@ def test_a_page_opens_offline_and_shows_what_happened(trace: str) -> None:
     assert re.findall(r"<figcaption>(.*?)</figcaption>", page) == [
         "Requests a second: offered (grey), and good",
         "Replicas asked for",
-        "Attainment",
+        "Attainment (grey: what the SLO wants)",
         "Cost so far",
     ]
     assert page.count('data-line="goodput"') == page.count('data-line="static"') == 4
@@ -187,6 +187,14 @@ def test_it_is_a_gate(trace: str) -> None:
     other = simulate("--trace", trace, "--require-attainment", "--policy", "static")
     assert other.exit_code == 2
     assert "add --policy goodput" in other.output
+
+
+def test_where_no_law_can_save_much_that_is_said(tmp_path: Path) -> None:
+    """A load that is always the same: static peak costs what knowing it costs."""
+    path = tmp_path / "even.csv"
+    path.write_text("seconds,input_tokens,output_tokens\n" + "".join(f"{at},4000,150\n" for at in range(120)))
+    policies = ("--policy", "static-peak", "--policy", "oracle")
+    assert "costs no more than what knowing the trace would: no law" in simulate("--trace", str(path), *policies).output
 
 
 def test_compression_makes_a_load_heavier(trace: str) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from goodput.simulator.fleet.outcome import Outcome
 
 OURS = "goodput"
-# A run that takes longer than this says how far it is, this often.
-_PATIENCE_SECONDS = 3.0
+# Runs that take longer than this say how far they are, and again after each of these times.
+_PATIENCE_SECONDS, _AGAIN_SECONDS = 3.0, 10.0
 
 
 def _policies(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -216,6 +216,6 @@ class Progress:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + _PATIENCE_SECONDS
+        self._next = now + _AGAIN_SECONDS
         place = f"{self._places[policy]} of {len(self._places)}"
         print(f"{policy} ({place}): {100.0 * min(1.0, over):.0f} %", file=sys.stderr, flush=True)

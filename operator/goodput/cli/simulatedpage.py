@@ -119,7 +119,13 @@ def _charts(found: WhatIf, outcomes: Sequence[Outcome]) -> list[str]:
     return [
         chart("Requests a second: offered (grey), and good", [offered, *lines("good")], seconds=seconds),
         chart("Replicas asked for", lines("replicas"), seconds=seconds),
-        chart("Attainment", [asked, *lines("attainment")], seconds=seconds, top=1.0, percent=True),
+        chart(
+            "Attainment (grey: what the SLO wants)",
+            [asked, *lines("attainment")],
+            seconds=seconds,
+            top=1.0,
+            percent=True,
+        ),
         chart(bill, lines("cost"), seconds=seconds),
     ]
 

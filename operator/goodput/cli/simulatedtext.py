@@ -14,6 +14,8 @@ from goodput.domain.percent import percent
 from goodput.perfmodel.verdicts import duration
 from goodput.simulator.fleet.outcome import Outcome, Quantiles
 
+# Times the cost of an oracle from which on scaling is worth it.
+_LITTLE = 1.15
 COLUMNS = (
     "policy",
     "attainment",
@@ -99,7 +101,21 @@ def told(found: WhatIf, outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield "Answered with an error, or not at all: " + ", ".join(
             f"{count(number)} of {name}" for name, number in lost.items()
         )
+    yield from _hopeless(outcomes)
     yield from found.notes
+
+
+def _hopeless(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Where nobody can save much, that is said."""
+    paid = {outcome.policy: outcome.gpu_hours for outcome in outcomes}
+    peak, oracle = paid.get("static-peak"), paid.get("oracle")
+    if peak is not None and oracle is not None and peak <= _LITTLE * oracle:
+        more = 100.0 * (peak / oracle - 1.0)
+        cost = f"costs {more:.0f} % more than" if more >= 0.5 else "costs no more than"
+        yield (
+            f"static-peak {cost} what knowing the trace would: no law that scales can save much here. Keep that many "
+            "replicas (minReplicas), or fewer and refuse what exceeds them."
+        )
 
 
 def as_json(found: WhatIf, outcome: Outcome) -> dict[str, Any]:
