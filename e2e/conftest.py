@@ -64,6 +64,7 @@ def _group(item: pytest.Item) -> str:
     return "beside" if item.path.name in _BESIDE else "world"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is here `e2e`, on the session's event loop: the world lives as long as the session does."""
     for item in items:
