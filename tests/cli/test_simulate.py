@@ -14,7 +14,7 @@ import yaml
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.cli.builders import manifests
-from tests.decide.closed_loop import PLANT
+from tests.simulator.fleet.fleets import PLANT
 
 from goodput.cli.charts import Line, chart
 from goodput.cli.main import main

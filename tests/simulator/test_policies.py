@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.decide.builders import intent
-from tests.decide.closed_loop import PLANT, TYPES
-from tests.simulator.fleet.fleets import CHAT, poisson, settings
+from tests.simulator.fleet.fleets import CHAT, PLANT, TYPES, poisson, settings
 
 from goodput.simulator.capacity import Objective, trial
 from goodput.simulator.fleet.requests import Ask

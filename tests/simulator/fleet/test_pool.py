@@ -1,8 +1,7 @@
 """Pods: limited GPUs, start-up, failures, and what they cost."""
 
 import pytest
-from tests.decide.closed_loop import PLANT
-from tests.simulator.fleet.fleets import Script, poisson, settings, steady
+from tests.simulator.fleet.fleets import PLANT, Script, poisson, settings, steady
 
 from goodput.domain.observed import PodState
 from goodput.simulator.capacity import engine_config

@@ -4,8 +4,7 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.closed_loop import PLANT
-from tests.simulator.fleet.fleets import CHAT, Script, poisson, settings, steady
+from tests.simulator.fleet.fleets import CHAT, PLANT, Script, poisson, settings, steady
 
 from goodput.simulator.capacity import engine_config
 from goodput.simulator.engine import Engine

@@ -3,8 +3,7 @@
 from collections import Counter
 
 import pytest
-from tests.decide.closed_loop import PLANT
-from tests.simulator.fleet.fleets import Script, poisson, settings, steady
+from tests.simulator.fleet.fleets import PLANT, Script, poisson, settings, steady
 
 from goodput.simulator.capacity import engine_config
 from goodput.simulator.fleet.clients import ClosedLoop, OpenLoop

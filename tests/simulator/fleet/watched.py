@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.decide.builders import intent
-from tests.decide.closed_loop import TYPES
-from tests.simulator.fleet.fleets import settings
+from tests.simulator.fleet.fleets import TYPES, settings
 
 from goodput.decide.memory_codec import dumps, loads
 from goodput.domain.conditions import Condition, ConditionType
