@@ -37,6 +37,7 @@ _FIRST_SECONDS = 300.0
 # A law that runs away may have this many times the GPUs of a static peak, and the least number of a small cluster.
 _ROOM, _LEAST_GPUS = 4, 64
 _SETTLE_SECONDS = 30.0
+_TAIL_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,8 @@ def what_if(name: str, intent: ModelIntent, types: Sequence[GpuType], question: 
         gpus_per_node=_nodes(question.gpus or _LEAST_GPUS, gpu, plant.gpus),
         startup_seconds=question.startup_seconds,
         settle_seconds=_SETTLE_SECONDS,
+        # Who may take hours is waited for.
+        tail_seconds=max(_TAIL_SECONDS, 2.0 * (objective.e2e_seconds or 0.0)),
         edges=_edges(objective),
         router=_router(intent),
         seed=question.seed,
