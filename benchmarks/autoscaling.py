@@ -3,11 +3,12 @@
 For each trace and start-up time a table of all policies, a verdict on ours and a picture. Runs are kept in
 `build/autoscaling` by all that determines them: what is stopped goes on, what did not change is not run again.
 
-    python benchmarks/autoscaling.py [--quick] [--jobs 2] [--search] [--traces NAME...] [--start-ups S...]
+    python benchmarks/autoscaling.py [--quick] [--jobs 2] [--search [LAW...]] [--traces NAME...] [--start-ups S...]
                                      [--seeds N] [--page FILE]
 
-`--quick`: two traces at 100 s, one seed. `--search`: try every variant of the rivals' grids again (otherwise the ones
-that an earlier search found, `benchmarks/data/autoscaling/grids.csv`, are run). `--page`: write the report there too.
+`--quick`: two traces at 100 s, one seed. `--search`: try every variant of the rivals' grids again, or of those laws
+that are named (otherwise the variants that an earlier search found, `benchmarks/data/autoscaling/grids.csv`, are run).
+`--page`: write the report there too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.autoscale import pool, report, runs, searched  # noqa: E402
 from benchmarks.autoscale.compared import (  # noqa: E402
+    SEARCHED,
     VARIED_SECONDS,
     Compared,
     base_specs,
@@ -65,7 +67,7 @@ def ramp_rows(store: Store, jobs: int, seeds: Sequence[int]) -> str:
 
 
 def gather(
-    pairs: Sequence[tuple[Scenario, float]], seeds: Sequence[int], store: Store, jobs: int, *, search: bool
+    pairs: Sequence[tuple[Scenario, float]], seeds: Sequence[int], store: Store, jobs: int, *, search: Sequence[str]
 ) -> list[Compared]:
     """All rows of all traces and start-ups."""
     specs = [spec for scenario, startup in pairs for spec in base_specs(scenario, startup, seeds)]
@@ -73,7 +75,7 @@ def gather(
     grids = searched.read()
     if search:
         for scenario, startup in pairs:
-            variants = search_specs(scenario, startup, searched.SEED, store)
+            variants = [spec for spec in search_specs(scenario, startup, searched.SEED, store) if spec.policy in search]
             grids = searched.merged(grids, pool.results(variants, store, jobs, f"grids, {scenario.name} {startup:g}"))
             searched.write(grids)
     specs = []
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--search", action="store_true")
+    parser.add_argument("--search", nargs="*", choices=SEARCHED, metavar="LAW")
     parser.add_argument("--traces", nargs="+", choices=[each.name for each in SCENARIOS], metavar="NAME")
     parser.add_argument("--start-ups", nargs="+", type=float, metavar="S")
     parser.add_argument("--seeds", type=int)
@@ -107,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for startup in BY_NAME[name].startups
         if startups is None or startup in startups
     ]
-    everything = gather(pairs, list(seeds), store, options.jobs, search=options.search)
+    everything = gather(
+        pairs, list(seeds), store, options.jobs, search=SEARCHED if options.search == [] else options.search or ()
+    )
     text = report.verdicts(everything) + "\n"
     if RAMP.name in names:
         text += ramp_rows(store, options.jobs, seeds if options.quick else RAMP_SEEDS) + "\n"
