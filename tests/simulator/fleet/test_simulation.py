@@ -53,10 +53,9 @@ def test_every_request_ends_once_whatever_goes_wrong():
     assert failed - 3 <= repeated <= failed  # some of the last second were not asked within the run
 
 
-@pytest.mark.parametrize("load", [0.5, 0.8])
-def test_a_replica_that_serves_one_at_a_time_is_an_m_d_1_queue(load):
+def test_a_replica_that_serves_one_at_a_time_is_an_m_d_1_queue():
     """Poisson arrivals and equal service times S: the mean wait is load x S / (2 (1 - load))."""
-    tokens = 1000
+    tokens, load = 1000, 0.8
     step = StepTimeModel.of(PLANT).step_seconds(tokens, 0, 0.0, tokens * tokens / 2.0)
     seconds = 12_000 * step / load
     alone = RouterSettings(replicas=1, balance="round_robin")
