@@ -37,6 +37,8 @@ _FIRST_SECONDS = 300.0
 # A law that runs away may have this many times the GPUs of a static peak, and the least number of a small cluster.
 _ROOM, _LEAST_GPUS = 4, 64
 _SETTLE_SECONDS = 30.0
+# What an oracle counts on per replica is raised or lowered by this factor, so many times.
+_ORACLE_STEP, _ORACLE_STEPS = 1.2, 6
 _TAIL_SECONDS = 600.0
 
 
@@ -157,10 +159,34 @@ def simulate(found: WhatIf, policies: Sequence[str], watch: Callable[[str, float
     """One run of each policy; `watch` is told the policy and the share (0..1) of its run that is over."""
     seconds = found.experiment.fleet.seconds
 
-    def outcome(name: str) -> Outcome:
-        return run(found.experiment, found.asks, name, watch=lambda now: watch(name, max(0.0, now) / seconds))
+    def outcome(name: str, experiment: Experiment) -> Outcome:
+        return run(experiment, found.asks, name, watch=lambda now: watch(name, max(0.0, now) / seconds))
 
-    return [outcome(name) for name in policies]
+    return [_oracle(found, outcome) if name == "oracle" else outcome(name, found.experiment) for name in policies]
+
+
+def _oracle(found: WhatIf, outcome: Callable[[str, Experiment], Outcome]) -> Outcome:
+    """The cheapest of the oracle's plans that holds the SLO; where none does, the one that holds it best.
+
+    It may count on more than one replica holds alone: behind a router they even out what comes.
+    """
+    experiment, wanted = found.experiment, found.objective.attainment
+
+    def planned(step: int) -> Outcome:
+        rps = experiment.replica_rps * _ORACLE_STEP**step
+        return outcome("oracle", dataclass_replace(experiment, replica_rps=rps))
+
+    best = planned(0)
+    way = 1 if best.attainment >= wanted else -1
+    for step in range(1, _ORACLE_STEPS + 1):
+        tried = planned(way * step)
+        if way > 0 and tried.attainment < wanted:
+            break
+        if way > 0 or tried.attainment > best.attainment:
+            best = tried
+        if way < 0 and tried.attainment >= wanted:
+            break
+    return best
 
 
 def _asks(question: Question) -> tuple[Ask, ...]:

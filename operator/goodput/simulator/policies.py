@@ -14,7 +14,6 @@ import msgspec
 
 from goodput.decide import Policy as Laws
 from goodput.domain.intent import GpuType, ModelIntent
-from goodput.simulator import bounds
 from goodput.simulator.fleet.baselines import Oracle, Static, static_peak
 from goodput.simulator.fleet.clients import Clients, OpenLoop
 from goodput.simulator.fleet.laws import LawPolicy
@@ -126,7 +125,7 @@ def run(
             asks,
             experiment.replica_rps,
             seconds=fleet.seconds,
-            lead_seconds=lead_seconds(fleet),
+            lead_seconds=_lead_seconds(fleet),
             replicas=fleet.replicas,
         )
     elif name in RIVALS:
@@ -152,20 +151,7 @@ class _Watched:
         return self._policy.decide(view, now)
 
 
-def lead_seconds(fleet: FleetSettings) -> float:
+def _lead_seconds(fleet: FleetSettings) -> float:
     """Seconds from asking for a replica until routers use it, at most."""
     startup = fleet.startup_seconds * (1.0 + fleet.startup_spread)
     return fleet.scheduling_seconds + startup + fleet.router.discovery_seconds
-
-
-def oracle_bound(experiment: Experiment, asks: Sequence[Ask]) -> bounds.Oracle:
-    """The exact plan of the oracle for these requests, without the fleet that carries it out."""
-    fleet = experiment.fleet
-    oracle = Oracle(
-        asks,
-        experiment.replica_rps,
-        seconds=fleet.seconds,
-        lead_seconds=lead_seconds(fleet),
-        replicas=fleet.replicas,
-    )
-    return oracle.plan
