@@ -35,6 +35,7 @@ KEYS = [
     "worst_minute_attainment",
     *(f"{time}_p{share}_seconds" for time in ("ttft", "tpot", "e2e") for share in (50, 95, 99)),
 ]
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 SLO = {"ttft": "2s", "tpot": "60ms", "attainment": "95%"}
 
 
@@ -195,6 +196,37 @@ def test_where_no_law_can_save_much_that_is_said(tmp_path: Path) -> None:
     path.write_text("seconds,input_tokens,output_tokens\n" + "".join(f"{at},4000,150\n" for at in range(120)))
     policies = ("--policy", "static-peak", "--policy", "oracle")
     assert "costs no more than what knowing the trace would: no law" in simulate("--trace", str(path), *policies).output
+
+
+def test_the_oracle_holds_the_slo_for_less_than_a_static_peak(trace: str) -> None:
+    peak, oracle = rows("--trace", trace, "--policy", "static-peak", "--policy", "oracle", "--startup", "30")
+    assert peak["attainment"] >= oracle["attainment"] >= 0.95
+    assert oracle["gpu_hours"] < peak["gpu_hours"]
+
+
+def test_a_model_that_is_only_advised_is_simulated_as_if_it_were_left_to_scale(trace: str) -> None:
+    advised = manifests(slo=SLO, gpuTypes=["l40s"], scaling={"mode": "Advise", "maxReplicas": 4})
+    result = simulate("--trace", trace, stdin=advised)
+    assert "The Model is paused or only advised: simulated as scaling.mode Auto." in result.output
+    assert re.search(r"^goodput .* [1-9]\d* +\d+ +\d", result.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("model", "spec", "shape"),
+    [
+        ("Qwen/Qwen3-30B-A3B", {"gpuTypes": ["h100-sxm"]}, "h100-sxm TP1"),  # experts
+        ("deepseek-ai/DeepSeek-V3", {"gpuTypes": ["h200-sxm"]}, "h200-sxm TP8"),  # latent attention, fp8
+        ("google/gemma-3-27b-it", {"gpuTypes": ["a100-80g-sxm"]}, "a100-80g-sxm TP"),  # windows
+        (LLAMA, {"gpuTypes": ["l40s"], "parallelism": {"tensor": 2, "pipeline": 2}}, "l40s TP2 PP2"),
+        (LLAMA, {"gpuTypes": ["l40s"], "speculative": {"method": "ngram"}}, "l40s TP1"),
+        (LLAMA, {"gpuTypes": ["l40s"], "precision": {"weights": "fp8", "kvCache": "fp8"}}, "l40s TP1"),
+    ],
+)
+def test_any_model_of_the_catalogue_has_a_plant(model: str, spec: dict[str, Any], shape: str, trace: str) -> None:
+    result = simulate("--trace", trace, "--first", "60", stdin=manifests(model, slo=SLO, **spec))
+    assert result.exit_code == 0, result.output
+    assert f"Plant: {shape}" in result.output
+    assert re.search(r"^goodput +\d", result.output, re.MULTILINE)
 
 
 def test_compression_makes_a_load_heavier(trace: str) -> None:
