@@ -12,7 +12,7 @@ from benchmarks.autoscale.scenarios import BY_NAME, Scenario
 from benchmarks.autoscale.store import Store, key_of, source_hash
 
 from goodput.domain.intent import GpuType
-from goodput.perfmodel import built_in_gpu_types
+from goodput.perfmodel import Lengths, built_in_gpu_types
 from goodput.simulator.fleet.faults import Slowdown
 from goodput.simulator.fleet.requests import Ask
 from goodput.simulator.measuring import held_rps
@@ -44,7 +44,7 @@ class Setup:
         return beliefs.believed_rps(self.gpu, self.experiment.intent, self._lengths)
 
     @property
-    def _lengths(self) -> beliefs.Lengths:
+    def _lengths(self) -> Lengths:
         return beliefs.lengths_of(self.asks, self.computed_share)
 
     def believing(self, factor: float) -> Setup:
