@@ -24,7 +24,7 @@ def draw(each: Compared, path: Path) -> None:
     shown += [entry for entry in each.entries if best is not None and entry.label == best.name and entry not in shown]
     first = shown[0].results[0]
     minutes = range(len(first["offered"]))
-    with plt.rc_context({"svg.hashsalt": each.scenario.name, "font.size": 9}):
+    with plt.rc_context({"svg.hashsalt": each.scenario.name, "svg.fonttype": "none", "font.size": 9}):
         figure, (load, replicas) = plt.subplots(2, 1, sharex=True, figsize=(9.0, 5.0), constrained_layout=True)
         load.step(minutes, [count / _MINUTE_SECONDS for count in first["offered"]], "k", where="post", label="offered")
         for entry in shown:
