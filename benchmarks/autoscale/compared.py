@@ -103,11 +103,11 @@ def search_specs(scenario: Scenario, startup_seconds: float, seed: int, store: S
 
 
 def tuned(grids: Grids, scenario: Scenario, startup_seconds: float, attainment: float) -> dict[str, set[int]]:
-    """The variants of each law that the search found: that which is cheapest at our attainment, or nearest to it."""
+    """The variant of each law that the search found: cheapest at our attainment and the objective, or nearest to it."""
     found: dict[str, set[int]] = {}
     for name in RIVALS:
         known = rows(grids.get((scenario.name, startup_seconds, _SIBLINGS.get(name, name)), {}))
-        found[name] = numbers([chosen(known, attainment)])
+        found[name] = numbers([chosen(known, max(attainment, scenario.objective.attainment))])
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from goodput.simulator.rivals.behaviour import Behaviour
 from goodput.simulator.rivals.law import Law
 
 LEAST, MOST = 20, 24
@@ -31,7 +32,6 @@ def label(law: Law[Any], published: Law[Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
-    up = getattr(value, "up", None)
-    if up is not None:  # the behaviour of an HPA: how long it holds back on the way up, and down
-        return f"{up.stabilisation_seconds:g}/{value.down.stabilisation_seconds:g} s"
+    if isinstance(value, Behaviour):
+        return f"up {value.scale_up.stabilisation_seconds:g} s down {value.scale_down.stabilisation_seconds:g} s"
     return str(value)

@@ -133,7 +133,8 @@ Means over seeds, each with a plant of its own; the worst minute is that of all 
 of a pod until it is gone, replicas are those asked for, turns are changes of direction. A rival has a row as published,
 and one for the variant of its grid that is cheapest at our attainment (or nearest to it), **chosen on the very trace,
 plant and start-up that it is compared on**, which favours it; ours has one set of parameters. Best of the
-others: the cheapest row of a rival, or static peak, that reaches our attainment to a thousandth. Floor: the oracle, or
+others: the cheapest row of a rival, or static peak, that keeps the objective and reaches our attainment to a
+thousandth. Floor: the oracle, or
 the fewest static replicas that hold the objective in hindsight, whichever is cheaper. Gap closed: (best - ours) /
 (best - floor), to be at least 0.5.
 

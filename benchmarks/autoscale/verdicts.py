@@ -91,10 +91,12 @@ def verdict(
     startup_seconds: float,
 ) -> Verdict:
     """The floor is the cheapest of `bounds` (the oracle, the fewest static replicas) that keeps the objective, or the
-    one that misses it least; best the cheapest of `rivals` and static peak that reaches our attainment."""
+    one that misses it least; best the cheapest of `rivals` and static peak that reaches our attainment and keeps the
+    objective."""
     holding = [row for row in bounds if row.attainment >= objective]
     floor = min(holding, key=lambda row: row.gpu_hours) if holding else max(bounds, key=lambda row: row.attainment)
-    reaching = [row for row in (static_peak, *rivals) if row.attainment >= ours.attainment - NEAR]
+    goal = max(objective, ours.attainment - NEAR)
+    reaching = [row for row in (static_peak, *rivals) if row.attainment >= goal]
     return Verdict(
         ours=ours,
         floor=floor,

@@ -19,7 +19,9 @@ from goodput.simulator.fleet.simulation import simulate
 from goodput.simulator.measuring import PlantSteps
 from goodput.simulator.plant import StepTimeModel
 from goodput.simulator.policies import OURS, RIVALS
+from goodput.simulator.rivals.behaviour import LLMD_SLO_AWARE
 from goodput.simulator.rivals.catalogue import Profile, rivals
+from goodput.simulator.rivals.hpa_kv import HpaKv
 from goodput.simulator.rivals.llmd_slo import LlmdSlo
 from goodput.simulator.traces.request import TraceRequest
 
@@ -46,6 +48,8 @@ def test_a_grid_has_at_least_twenty_points_the_published_one_first(name):
 def test_a_variant_is_named_by_what_it_changes():
     published = LlmdSlo(ttft_seconds=2.0, tpot_seconds=0.1)
     assert label(replace(published, threshold_up=0.3), published) == "threshold_up=0.3"
+    changed = HpaKv(behaviour=LLMD_SLO_AWARE, target_kv_usage=0.5)
+    assert label(changed, HpaKv()) == "behaviour=up 30 s down 180 s, target_kv_usage=0.5"
 
 
 # ---------------------------------------------------------------- scenarios

@@ -46,8 +46,9 @@ def test_half_of_the_gap_is_enough():
     assert not judged(row("ours", 0.97, 8.1)).beats
 
 
-def test_who_misses_the_objective_beats_nobody():
-    found = judged(row("ours", 0.9499, 6.1))
+def test_who_misses_the_objective_beats_nobody_and_is_measured_by_those_who_keep_it():
+    found = judged(row("ours", 0.9499, 6.1), row("a", 0.9495, 5.0), row("b", 0.951, 7.0))
+    assert found.best.name == "b"
     assert not found.holds
     assert not found.beats
 
