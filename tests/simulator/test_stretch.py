@@ -118,3 +118,17 @@ def test_an_engine_that_speculates_does_not_skip():
     step = engine.step(0.0)
     assert step is not None
     assert engine.plan_decode(step.ends_at) is None
+
+
+def test_a_request_that_found_the_step_full_is_in_the_next_one():
+    """Two prompts of 1,024 tokens fill a step of 2,048: the third does not wait until one of them ends."""
+    engine = Engine(EngineConfig(kv_blocks=20_000, max_num_batched_tokens=2048), TIMES)
+    for number in range(3):
+        engine.submit(EngineRequest(str(number), 1024, 300), 0.0)
+    first = engine.step(0.0)
+    assert first is not None
+    assert (first.prefill_tokens, engine.waiting) == (2048, 1)
+    assert engine.plan_decode(first.ends_at) is None
+    second = engine.step(first.ends_at)
+    assert second is not None
+    assert len(second.first_tokens) == 1

@@ -195,8 +195,7 @@ class Engine:
         batch, drafting, budget = self._schedule_running(now, budget, chunks, preempted)
         self._stuck = False
         if not preempted and budget > 0:
-            self._admit(now, budget, chunks)
-            self._stuck = bool(self._waiting)
+            self._stuck = self._admit(now, budget, chunks)
         if not batch and not chunks:
             return None
 
@@ -287,8 +286,11 @@ class Engine:
                 budget -= tokens
         return batch, drafting, budget
 
-    def _admit(self, now: float, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
-        """Move waiting requests into the batch, first come first served, while tokens, slots and blocks last."""
+    def _admit(self, now: float, budget: int, chunks: list[tuple[Sequence, int]]) -> bool:
+        """Move waiting requests into the batch, first come first served, while tokens, slots and blocks last.
+
+        Returns whether the next one wants a slot or blocks; one that wants tokens gets them in the next step.
+        """
         config = self.config
         pool = self.pool
         reserve = int(config.watermark * config.kv_blocks)
@@ -298,11 +300,11 @@ class Engine:
             computed = len(hits) * config.block_size
             remaining = sequence.total_tokens - computed
             if not config.enable_chunked_prefill and remaining > budget:
-                break
+                return False
             tokens = self._chunk(remaining, budget)
             must_fit = computed + (remaining if config.scheduler_reserve_full_isl else tokens)
             if self._blocks(must_fit) - len(hits) > pool.free_blocks - pool.idle_among(hits) - reserve:
-                break
+                return True
             self._waiting.popleft()
             pool.take_cached(hits, now)
             fresh = pool.allocate(self._blocks(computed + tokens) - len(hits), now)
@@ -320,6 +322,7 @@ class Engine:
             self._prefilling.append(sequence)
             chunks.append((sequence, tokens))
             budget -= tokens
+        return bool(self._waiting) and budget > 0
 
     def _complete(
         self, ends_at: float, batch: list[Sequence], chunks: list[tuple[Sequence, int]]
