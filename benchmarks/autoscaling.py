@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "report.md").write_text(text, encoding="utf-8")
     if options.page:
-        options.page.write_text(report.page(text), encoding="utf-8")
+        options.page.write_text(report.page(text, len(seeds)), encoding="utf-8")
     failed = {
         f"{each.scenario.name} {each.startup_seconds:g}": missed
         for each in everything

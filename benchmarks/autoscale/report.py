@@ -141,6 +141,7 @@ the fewest static replicas that hold the objective in hindsight, whichever is ch
 """
 
 
-def page(text: str) -> str:
+def page(text: str, seeds: int) -> str:
     """The report as a page of documentation."""
-    return _PAGE + text.rstrip() + "\n"
+    run = f"Run with {seeds} seed{'s' if seeds > 1 else ''}; the searches of grids with one.\n\n"
+    return _PAGE + run + text.rstrip() + "\n"
