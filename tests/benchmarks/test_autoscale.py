@@ -222,13 +222,13 @@ def test_a_bad_row_is_printed_as_bad():
     assert report.misses(each.verdict, "azure-conversation") == ["dearer than the best", "1.25 x floor"]
     line = report.verdicts([each]).splitlines()[-1]
     assert line.startswith("| Azure conversation | 100 | 97.00 % | 7.90 | hpa-kv, tuned: x=1 | 7.00 | 6.00 (oracle) |")
-    assert line.endswith("| -0.90 | 1.32 | 0.79 | dearer than the best, 1.25 x floor |")
+    assert line.endswith("| -0.90 | 1.32 | 0.79 | 10 of 200 | dearer than the best, 1.25 x floor |")
 
 
 def test_what_is_kept_is_said_to_be_kept():
     each = made((0.97, 6.4))
     assert report.misses(each.verdict, "azure-conversation") == []
-    assert "| 0.60 | 1.07 | 0.64 | nothing |" in report.verdicts([each])
+    assert "| 0.60 | 1.07 | 0.64 | 10 of 200 | nothing |" in report.verdicts([each])
 
 
 def test_bursts_are_judged_by_static_peak_and_the_ramp_by_its_own_figures():
