@@ -110,6 +110,19 @@ def certainly_below(seen: Attainment, objective: float) -> bool:
     return seen.upper < objective - _CERTAIN_SIGMAS * noise
 
 
+def spends_budget(seen: Attainment, recent: Attainment, objective: float, expected: float) -> bool:
+    """Whether as many misses again as in the last moments would break the objective over the whole window.
+
+    Requests that arrive by chance come in bunches: at a load that is held, a minute and a half may be bad by itself.
+    The present load makes `expected` requests in a window.
+    """
+    if recent.upper is None:
+        return False
+    allowed = (1.0 - objective) * max(recent.requests, min(seen.requests, expected))
+    missed = max(0.0, seen.requests - seen.good_upper) if seen.upper is not None else 0.0
+    return missed + (1.0 - recent.upper) * recent.requests >= allowed
+
+
 def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:
     """Whether the memory was written at a later time than now, by more than clocks may differ."""
     latest = max(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from goodput.decide.demand import as_before
 from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
@@ -20,6 +21,8 @@ def inputs(work: Work) -> tuple[Quantity, ...]:
     found: list[Quantity] = []
     if work.demand is not None:
         found.append(Quantity("demand", round(work.demand.rps, 4), "requests/s"))
+    if work.distinct < 0.995:
+        found.append(Quantity("of it not repeated", round(work.distinct, 3)))
     if work.outlook is not None:
         found.append(Quantity("forecast", round(work.outlook.rps, 4), "requests/s"))
         found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
@@ -46,6 +49,8 @@ def detail(work: Work, surge: int) -> str:
         parts.append(work.placed.message)
     if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")
+    if work.distinct < 0.995:
+        parts.append("refused requests are taken to come back, and count once")
     if work.view.pool.foreign_scaler:
         parts.append(f"{work.view.pool.foreign_scaler} scales it")
     return "; ".join(parts)
@@ -150,6 +155,7 @@ def remember(
         objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
         max_ratios=ratios,
         ratio_at=ratio_at,
+        steady_until=_steady_until(work, decision),
         correction=work.correction if work.correction is not None else memory.correction,
         prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
         accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,
@@ -158,3 +164,14 @@ def remember(
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )
+
+
+def _steady_until(work: Work, decision: Decision) -> float:
+    """How long replicas are kept against the noise of a load that is the same since before the last one was added."""
+    memory, counts, demand, policy = work.memory, work.counts, work.demand, work.fleet.policy
+    if decision.action in (Action.SCALE_UP, Action.SCALE_DOWN):
+        return 0.0
+    since = work.fleet.now - memory.last_scale_up_at
+    if counts is not None and demand is not None and as_before(counts, demand, since, policy):
+        return memory.last_scale_up_at + policy.steady_seconds
+    return memory.steady_until

@@ -91,7 +91,7 @@ def count_pods(looks: Sequence[Look], policy: Policy) -> list[Counted]:
     """Count the engine pods of all these Models; one that went away may have served a scrape interval unseen."""
     aligned = [_align(look) for look in looks]
     filled = [(look, rows) for look, rows in zip(looks, aligned, strict=True) if len(rows.table)]
-    found = iter(_count([look for look, _ in filled], [rows for _, rows in filled]) if filled else ())
+    found = iter(_count([look for look, _ in filled], [rows for _, rows in filled], policy) if filled else ())
     return [
         _conclude(look, rows, next(found) if len(rows.table) else None, policy)
         for look, rows in zip(looks, aligned, strict=True)
@@ -221,7 +221,7 @@ class _Compared:
     gone: Column  # as in Sums
 
 
-def _compare(fleet: _Fleet) -> _Compared:
+def _compare(fleet: _Fleet, policy: Policy) -> _Compared:
     values, before = fleet.values, fleet.marks.copy()
     scraped, first, finished = values[:, pt.SCRAPED_AT], values[:, pt.FIRST_TOKENS], values[:, pt.FINISHED]
     started = before[:, pt.SCRAPED_AT].copy()
@@ -233,7 +233,9 @@ def _compare(fleet: _Fleet) -> _Compared:
     if fell.any():
         # The engine restarted: what was in flight may have finished well before it, unseen.
         upper_lost[fell] = lost(before[fell])
-        gone[fell] = _or_zero(before[fell, pt.RUNNING]) * np.maximum(0.0, (scraped - started)[fell])
+        # It died before it missed a scrape, however long it was away.
+        unseen = np.clip(scraped - started, 0.0, policy.scrape_seconds)
+        gone[fell] = _or_zero(before[fell, pt.RUNNING]) * unseen[fell]
         for row in np.flatnonzero(fell).tolist():
             started[row] = max(started[row], _served_since(*fleet.pod(row), scraped[row]) or 0.0)
         before[fell] = 0.0
@@ -245,9 +247,9 @@ def _compare(fleet: _Fleet) -> _Compared:
     return _Compared(before, started, counted, kept_old, ~marked & silent, fleet.rebased & ~fell, upper_lost, gone)
 
 
-def _count(looks: Sequence[Look], rows: Sequence[_Rows]) -> list[_Found]:
+def _count(looks: Sequence[Look], rows: Sequence[_Rows], policy: Policy) -> list[_Found]:
     fleet = _gather(looks, rows)
-    values, compared = fleet.values, _compare(fleet)
+    values, compared = fleet.values, _compare(fleet, policy)
     before = compared.before
     scraped, first = values[:, pt.SCRAPED_AT], values[:, pt.FIRST_TOKENS]
     waiting, running = _or_zero(values[:, pt.WAITING]), _or_zero(values[:, pt.RUNNING])

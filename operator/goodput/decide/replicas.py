@@ -36,11 +36,13 @@ class Situation(Value, frozen=True, kw_only=True):
     current: int
     load_rps: float | None
     floor_rps: float  # what must stay served after a scale-down: load, or demand with head-room
+    noisy_rps: float  # the highest that noise makes of the load within hours
     capacity_rps: float
     plain_capacity_rps: float  # without the trim of undecided misses
     certain_misses: bool
     coming: int  # replicas on their way
     rolling_out: bool
+    failing: bool  # pods fail, or requests for reasons that replicas do not heal
     fresh: bool
     startup_seconds: float
     drain_seconds: float
@@ -121,10 +123,15 @@ def wanted(
         return Wanted(current, Rule.HOLD_STARTING, 0.0, peak, window)
     if situation.rolling_out:
         return Wanted(current, Rule.HOLD_ROLLOUT, room_since, peak, window)
+    if situation.failing:
+        # Fewer serve than the number says, and what they refuse or cut is load that comes back.
+        return Wanted(current, Rule.HOLD_FAILING, room_since, peak, window)
     if not situation.fresh:
         return Wanted(current, Rule.HOLD_METRICS, room_since, peak, window)
     if now - memory.born_at < window:
         return Wanted(current, Rule.HOLD_MEMORY, room_since, peak, window)
+    if now < memory.steady_until:
+        down = max(down, needed(situation.noisy_rps / (1.0 + policy.up_tolerance), situation.capacity_rps))
     if down < current and covered:
         return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
     return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)

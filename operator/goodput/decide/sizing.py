@@ -6,7 +6,7 @@ from math import sqrt
 
 from goodput.decide import history
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
-from goodput.decide.demand import Demand, estimate, intervals
+from goodput.decide.demand import Demand, distinct, estimate, intervals, meant
 from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, running
@@ -20,6 +20,8 @@ from goodput.perfmodel import capacity
 # Up to so many times the capacity that priors give, live speeds alone are believed: so much do priors err, by a fifth
 # in each efficiency. Beyond it, load has to show it.
 _PRIORS_ERR = 1.4
+# Fewer refusals than this share do not change what the load is taken for.
+_LEAST_REFUSED = 0.02
 
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
@@ -40,7 +42,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     correction, prefill = memory.correction, memory.prefill_correction
     if not reading.blind:
         if reading.demand_at:
-            work.demand = estimate(intervals(work.samples, reading.tail, reading.demand_at, policy), policy)
+            work.counts = intervals(work.samples, reading.tail, reading.demand_at, policy)
+            work.demand = estimate(work.counts, policy)
         if reading.engine_seconds:
             correction = speed(
                 memory,
@@ -81,6 +84,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         and demand is not None
         and recent.upper is not None
         and history.certainly_below(recent, objective.attainment)
+        and history.spends_budget(work.attainment, recent, objective.attainment, demand.slow_rps * work.window)
         and work.able.feasible
         and not work.failing
         and (
@@ -110,11 +114,33 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     work.trim, work.trimmed_at = trimmed, trimmed_at
     work.capacity_rps = work.plain_rps * trimmed
     if demand is not None:
-        work.outlook = forecast(demand, memory, work.startup, policy)
-        # What waits beyond what the objective allows must be gone by the time that new replicas serve.
-        backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
-        work.load_rps = work.outlook.rps + backlog
-        work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
+        _provide(work, demand, objective)
+
+
+def _provide(work: Work, demand: Demand, objective: Objective) -> None:
+    """The load to provide for, and what must stay served after a scale-down."""
+    policy = work.fleet.policy
+    refused = _refused_share(work, demand) if work.view.routed else 0.0
+    work.distinct = distinct(refused, policy) if refused > _LEAST_REFUSED else 1.0
+    work.outlook = forecast(meant(demand, work.distinct), work.memory, work.startup, policy)
+    # What waits beyond what the objective allows must be gone by the time that new replicas serve.
+    backlog = work.reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
+    work.load_rps = work.outlook.rps + backlog
+    # Nothing shrinks on a guess at what clients repeat.
+    at_most = demand.rps + policy.down_sigmas * demand.error
+    work.floor_rps = max(work.load_rps, at_most * (1.0 + policy.headroom))
+    counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
+    work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
+
+
+def _refused_share(work: Work, demand: Demand) -> float:
+    """Of the requests that make the demand, the share that engines refused."""
+    policy = work.fleet.policy
+    since = work.reading.demand_at - min(demand.seconds, policy.slow_intervals * policy.scrape_seconds)
+    offered = failed = rejected = 0.0
+    for sample in work.samples.after(since):
+        offered, failed, rejected = offered + sample.offered, failed + sample.failed, rejected + sample.rejected
+    return min(failed, rejected) / offered if offered > 0.0 else 0.0
 
 
 def _load_explains(demand: Demand, capacity_rps: float, policy: Policy) -> bool:

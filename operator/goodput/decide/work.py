@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from goodput.decide import bounds, history
 from goodput.decide.change import Change
-from goodput.decide.demand import Demand
+from goodput.decide.demand import Demand, Intervals
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
@@ -51,7 +51,9 @@ class Work:
     count: Tally
     change: Change
     asked: Placed  # of what is asked for, whether or not it may serve yet
+    counts: Intervals | None = None
     demand: Demand | None = None
+    distinct: float = 1.0  # requests that are meant, over requests that come
     outlook: Forecast | None = None
     shape: Shape | None = None  # of the replicas that run, with their drafts as counted
     able: Capacity | None = None  # of one replica, at the learned speed
@@ -59,6 +61,7 @@ class Work:
     plain_rps: float = 0.0  # believed, without the trim
     load_rps: float | None = None
     floor_rps: float = 0.0
+    noisy_rps: float = 0.0
     peak_rps: float = 0.0
     utilisation: float | None = None
     certain: bool = False

@@ -69,3 +69,5 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     shape: str = ""
     change: ChangeMark = NO_CHANGE  # of checkpoint, precision or speculation
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned
+    # Until then the last scale-up was one of a load that had not moved, and its noise may ask for it again.
+    steady_until: float = 0.0

@@ -77,6 +77,11 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
             return Samples(np.concatenate((values, (new,))))
         return self if len(values) == len(self.values) else Samples(values.copy())
 
+    def after(self, at: float) -> Iterator[Sample]:
+        """Those that ended after `at`, oldest first."""
+        begin = int(self.values[:, AT].searchsorted(at, side="right"))
+        return map(Sample._make, self.values[begin:].tolist())
+
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""
         begin = max(0, int(self.values[:, AT].searchsorted(at)) - 1)
