@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from goodput.decide.change import Change
 from goodput.decide.change_text import in_the_way, under_way
 from goodput.decide.placement import Placed
+from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
@@ -43,6 +44,7 @@ class Findings(Value, frozen=True, kw_only=True):
     count: Tally
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
+    slow: Slow
 
 
 def conditions(findings: Findings) -> tuple[Condition, ...]:
@@ -103,7 +105,8 @@ def _ready(findings: Findings) -> Condition:
     if view.intent.routing is RoutingMode.ROUTER and not view.router.ready:
         message = f"{ready} replicas are ready, but no router pod is"
         return Condition(ConditionType.READY, _FALSE, ConditionReason.ROUTER_NOT_READY, message)
-    return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, f"{ready} replicas serve")
+    message = "; ".join(part for part in (f"{ready} replicas serve", findings.slow.message) if part)
+    return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, message)
 
 
 def _reconciling(findings: Findings) -> Condition:

@@ -1,4 +1,4 @@
-"""Offered load from samples: the longest average that shorter ones agree with, a step, or a trend where there is one."""
+"""Offered load from samples: the longest average that shorter ones agree with, a step, or a trend if there is one."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ class Totals(Value, frozen=True):
     generation_tokens: float = 0.0
     first_tokens: float = 0.0  # of the samples whose prompt tokens are known
     generated: float = 0.0  # requests that finished in the samples whose generated tokens are known
+    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
 
 
 def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[float] | None = None) -> list[Totals]:
@@ -74,6 +75,7 @@ def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[flo
         generation,
         np.where(prompt > 0.0, columns["first_tokens"], 0.0),
         np.where(generation > 0.0, columns["finished"], 0.0),
+        columns["slow_missed"],
     )
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     sums = np.add.reduceat(np.where(chosen, np.stack(summed), 0.0), starts, axis=1).T.tolist()
@@ -86,12 +88,15 @@ def attainment(seen: Totals, least_requests: float, routed: bool, *, explained: 
     """Attainment over a window.
 
     Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
-    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then.
+    `explained` leaves out what the number of replicas does not explain: errors other than what engines refused, and
+    what missed on pods that are slower than the others.
 
     Late first tokens are charged to the upper bound as late as they can be, but what was seen before the window is no
     miss of it: it has no more of them than were seen in it.
     """
     lower, upper = seen.good_lower, max(seen.good_upper, seen.finished - seen.misses)
+    if explained:
+        lower, upper = lower + seen.slow_missed, upper + seen.slow_missed
     failed = seen.failed if routed else seen.rejected
     refused = min(failed, seen.rejected)
     ended = seen.finished + (refused if explained else failed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
 from goodput.domain.change import NO_CHANGE, ChangeMark, Stage, Verdict
-from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark
+from goodput.domain.memory import MARKED, MARKED_BEFORE, MEMORY_VERSION, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable, empty
 from goodput.domain.samples import WIDTH, Sample, Samples
 
@@ -34,7 +34,7 @@ _MAYBE_NUMBERS = ("pool_mark", "objective")
 _TEXTS = ("shape",)
 # Absent in the memory of an operator that knew them not.
 _LATER_MAYBE_NUMBERS = ("accepted_per_draft", "draft_coverage")
-_LATER_NUMBERS = ("steady_until",)
+_LATER_NUMBERS = ("steady_until", "strained_rps")
 _LATER_SPEEDS = ("prefill_correction",)
 
 
@@ -117,6 +117,8 @@ def _change(row: list[Any] | None) -> ChangeMark:
 
 
 def _samples(rows: list[list[Any]]) -> Samples:
+    # Older operators did not know what slow pods missed.
+    rows = [[*row, 0.0] if len(row) == WIDTH - 1 else row for row in rows]
     if any(len(row) != WIDTH for row in rows):
         raise ValueError(f"a sample has {WIDTH} values")
     return Samples.of(Sample(*(_number(value) for value in row)) for row in rows)
@@ -124,6 +126,7 @@ def _samples(rows: list[list[Any]]) -> Samples:
 
 def _table(rows: list[list[Any]]) -> PodTable:
     """Marks of engine pods; those of another layout are those of another version."""
+    rows = [row + [0.0] * (MARKED - MARKED_BEFORE) if len(row) == MARKED_BEFORE + 1 else row for row in rows]
     if any(len(row) != MARKED + 1 for row in rows):
         raise ValueError(f"a mark has {MARKED} values")
     if not rows:

@@ -42,7 +42,10 @@ def detail(work: Work, surge: int) -> str:
     parts = []
     if surge:
         lost = sorted({pod.node for pod in work.view.pool.pods if pod.node_lost and pod.node is not None})
-        parts.append(f"{surge} of them stand in for pods on lost nodes ({', '.join(lost)})")
+        whom = f"pods on lost nodes ({', '.join(lost)})" if lost else work.slow.slowest
+        parts.append(f"{surge} of them stand in for {whom}")
+    if work.slow.known:
+        parts.append(work.slow.message)
     if work.reading.problem is not None:
         parts.append(work.reading.message)
     if work.placed.placement is None:
@@ -156,6 +159,7 @@ def remember(
         max_ratios=ratios,
         ratio_at=ratio_at,
         steady_until=_steady_until(work, decision),
+        strained_rps=_strained_rps(work, decision),
         correction=work.correction if work.correction is not None else memory.correction,
         prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
         accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,
@@ -175,3 +179,10 @@ def _steady_until(work: Work, decision: Decision) -> float:
     if counts is not None and demand is not None and as_before(counts, demand, since, policy):
         return memory.last_scale_up_at + policy.steady_seconds
     return memory.steady_until
+
+
+def _strained_rps(work: Work, decision: Decision) -> float:
+    """Load of one replica when the last one was added."""
+    if decision.action is not Action.SCALE_UP or work.demand is None:
+        return work.memory.strained_rps
+    return round(work.demand.rps / max(1, decision.from_replicas), 4)

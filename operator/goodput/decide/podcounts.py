@@ -20,10 +20,13 @@ from goodput.domain.intent import Objective
 from goodput.domain.memory import (
     ABORTED,
     ARRIVAL_RATE,
+    BUSY,
     CARRY_LOWER,
     CARRY_SINCE,
     CARRY_UPPER,
     MARKED,
+    SERVED,
+    SLOW_SINCE,
     LoopMemory,
 )
 from goodput.domain.observed import PoolView
@@ -64,6 +67,7 @@ class Sums:
     upper: float = 0.0
     rejected: float = 0.0
     arrived: float = 0.0
+    slow_missed: float = 0.0
     # Of each pod that went away or started anew: requests in flight at its last scrape, times the seconds since.
     gone: float = 0.0
     # Gauges of all pods that exist, with a new scrape or without.
@@ -268,12 +272,21 @@ def _count(looks: Sequence[Look], rows: Sequence[_Rows], policy: Policy) -> list
     new[:, CARRY_LOWER : CARRY_SINCE + 1] = np.stack(carry, axis=1)
     new[:, ABORTED] = aborted
     new[:, ARRIVAL_RATE] = np.round(arrived / seconds, 4)
+    kept = 0.5 ** (seconds / policy.slow_halflife_seconds)
+    new[:, SERVED] = np.round(kept * _or_zero(before[:, SERVED]) + ended, 3)
+    ran = (running + _or_zero(before[:, pt.RUNNING])) / 2.0
+    new[:, BUSY] = np.round(kept * _or_zero(before[:, BUSY]) + ran * seconds, 3)
+    new[:, SLOW_SINCE] = _or_zero(before[:, SLOW_SINCE])
     new[~compared.counted, pt.COUNTERS :] = 0.0
     new[compared.kept_old] = fleet.marks[compared.kept_old]
 
     ones = np.ones(len(values))
     # In the order of Sums.
-    counts = (scraped, seconds, ones, got_first, ended, *judged.misses, judged.lower, judged.upper, rejected, arrived)
+    slow = np.where(before[:, SLOW_SINCE] > 0.0, ended - judged.upper, 0.0)
+    counts = (
+        *(scraped, seconds, ones, got_first, ended, *judged.misses),
+        *(judged.lower, judged.upper, rejected, arrived, slow),
+    )
     per_pod = np.where(compared.counted, np.stack(counts), 0.0)
     per_pod[_UPPER] += compared.upper_lost
     gauges = np.where(fleet.alive, np.stack((waiting, running, running * running, ones)), 0.0)

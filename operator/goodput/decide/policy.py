@@ -26,6 +26,7 @@ class Policy(Value, frozen=True, kw_only=True):
     # estimates need that counting makes of that load: so many standard errors of the shortest average (one an hour).
     steady_seconds: float = 3600.0
     steady_sigmas: float = 3.5
+    relieved: float = 0.95  # and to no more than this share of the load of each when the last one was added
     # Clients ask again for what engines refused, so many times: as often as the common client libraries do.
     repeats: int = 2
     refused_most: float = 2.0  # what is refused counts for no more load than makes it this many times what is served
@@ -63,6 +64,10 @@ class Policy(Value, frozen=True, kw_only=True):
     # Prefill is seen through requests that finished: later, and fewer of them than tokens.
     prefill_halflife_seconds: float = 240.0
     acceptance_halflife_seconds: float = 300.0
+    # A pod is slow below this share of the speed of the others, and known to be after it was for so long.
+    slow_share: float = 0.75
+    slow_seconds: float = 300.0
+    slow_halflife_seconds: float = 60.0
     warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
     # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
     prior_input_tokens: float = PRIOR_INPUT_TOKENS

@@ -36,7 +36,9 @@ class Situation(Value, frozen=True, kw_only=True):
     current: int
     load_rps: float | None
     floor_rps: float  # what must stay served after a scale-down: load, or demand with head-room
+    demand_rps: float
     noisy_rps: float  # the highest that noise makes of the load within hours
+    lacking: float  # replicas that slow pods lack
     capacity_rps: float
     plain_capacity_rps: float  # without the trim of undecided misses
     certain_misses: bool
@@ -48,11 +50,11 @@ class Situation(Value, frozen=True, kw_only=True):
     drain_seconds: float
 
 
-def needed(load_rps: float, capacity_rps: float) -> int:
-    """Replicas for a load; 0 load needs none (the minimum is a bound, not a need)."""
+def needed(load_rps: float, capacity_rps: float, lacking: float = 0.0) -> int:
+    """Replicas for a load; 0 load needs none (the minimum is a bound, not a need). Slow ones lack what others do."""
     if capacity_rps <= 0.0:
         return 1
-    return max(0, ceil(load_rps / capacity_rps - 1e-9))
+    return max(0, ceil(load_rps / capacity_rps + lacking - 1e-9))
 
 
 def remember_load(
@@ -98,8 +100,8 @@ def wanted(
     if situation.load_rps is None:
         return Wanted(current, Rule.HOLD_METRICS, 0.0, 0.0, window)
     tolerated = situation.load_rps / (1.0 + policy.up_tolerance)
-    up = needed(tolerated, situation.capacity_rps)
-    plain = needed(tolerated, situation.plain_capacity_rps)
+    up = needed(tolerated, situation.capacity_rps, situation.lacking)
+    plain = needed(tolerated, situation.plain_capacity_rps, situation.lacking)
     rule = Rule.DEMAND if plain >= up else Rule.TRIM
     if rule is Rule.TRIM:
         up = min(up, max(plain, current) + 1)
@@ -114,7 +116,7 @@ def wanted(
         down = min(last, down + 1) if long_covered else down + 1
     # Replicas that were just added serve for a window before one may go: what is believed of them moves meanwhile.
     covered = covered and memory.last_scale_up_at <= now - window
-    now_down = needed(situation.floor_rps, situation.capacity_rps)
+    now_down = needed(situation.floor_rps, situation.capacity_rps, situation.lacking)
     room_since = (memory.room_since or now) if now_down < current else 0.0
     if now_down >= current:
         resting = Rule.HOLD_STARTING if situation.coming else Rule.ENOUGH
@@ -131,10 +133,19 @@ def wanted(
     if now - memory.born_at < window:
         return Wanted(current, Rule.HOLD_MEMORY, room_since, peak, window)
     if now < memory.steady_until:
-        down = max(down, needed(situation.noisy_rps / (1.0 + policy.up_tolerance), situation.capacity_rps))
+        down = max(down, _against_noise(situation, memory, policy))
     if down < current and covered:
         return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
     return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)
+
+
+def _against_noise(situation: Situation, memory: LoopMemory, policy: Policy) -> int:
+    """Replicas that a load which does not move needs for good: against the noise of its estimate, and not as strained
+    as they were when the last one was added."""
+    for_noise = needed(situation.noisy_rps / (1.0 + policy.up_tolerance), situation.capacity_rps, situation.lacking)
+    if not memory.strained_rps:
+        return for_noise
+    return max(for_noise, needed(situation.demand_rps, policy.relieved * memory.strained_rps))
 
 
 def _room(
@@ -143,4 +154,4 @@ def _room(
     """(replicas for the highest load of `window`, that load, whether all of the window was watched)."""
     recent = [load for at, load in loads if at > now - window]
     peak = max(recent, default=situation.floor_rps)
-    return needed(peak, situation.capacity_rps), peak, bool(loads) and loads[0][0] <= now - window
+    return needed(peak, situation.capacity_rps, situation.lacking), peak, bool(loads) and loads[0][0] <= now - window

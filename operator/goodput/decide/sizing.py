@@ -172,7 +172,8 @@ def _observation(work: Work, changing: bool) -> Observation:
         prefill_count=reading.prefill_count,
         drafts=reading.drafts,
         accepted_tokens=reading.accepted_tokens,
-        warm=not changing and now - newest >= policy.warmup_seconds,
+        # Times are means over the pool: those of a slow pod are none of a replica.
+        warm=not changing and not work.slow.suspected and now - newest >= policy.warmup_seconds,
     )
 
 

@@ -11,6 +11,7 @@ from goodput.decide.demand import Demand, Intervals
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
+from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory
@@ -50,6 +51,7 @@ class Work:
     window: float  # seconds of the attainment
     count: Tally
     change: Change
+    slow: Slow
     asked: Placed  # of what is asked for, whether or not it may serve yet
     counts: Intervals | None = None
     demand: Demand | None = None

@@ -19,8 +19,13 @@ MEMORY_VERSION = 2
     CARRY_SINCE,  # Unix seconds
     ABORTED,  # requests that got a first token and ended without finishing, cumulative
     ARRIVAL_RATE,  # requests/s at the last scrape
-) = range(COUNTERS, COUNTERS + 6)
-MARKED = COUNTERS + 6
+    SERVED,  # requests that finished of late
+    BUSY,  # seconds that requests ran of late, added up over requests
+    SLOW_SINCE,  # Unix seconds; 0: it is as fast as the others
+) = range(COUNTERS, COUNTERS + 9)
+MARKED = COUNTERS + 9
+# Of older operators, which looked for no slow pods.
+MARKED_BEFORE = COUNTERS + 6
 
 
 class PodMark(Value, frozen=True):
@@ -71,3 +76,4 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned
     # Until then the last scale-up was one of a load that had not moved, and its noise may ask for it again.
     steady_until: float = 0.0
+    strained_rps: float = 0.0  # load of one replica when the last one was added

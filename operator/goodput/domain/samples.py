@@ -29,6 +29,7 @@ class Sample(NamedTuple):
     generation_tokens: float = 0.0
     first_tokens: float = 0.0  # requests that got their first token
     failed: float = 0.0  # requests that the router answered with an error
+    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
 
 
 WIDTH = len(Sample._fields)
