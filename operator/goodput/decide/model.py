@@ -17,7 +17,7 @@ from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import Placed, moving, place, running
 from goodput.decide.podcounts import Counted
 from goodput.decide.policy import Policy
-from goodput.decide.sizing import size
+from goodput.decide.sizing import rps_of_each, size
 from goodput.decide.slow import Slow, find
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
@@ -410,6 +410,8 @@ def _wanted(work: Work, base: int) -> _Law:
         drain_seconds=drain,
     )
     law = replicas.wanted(situation, loads, memory, policy, now)
+    if law.rule is Rule.SCALE_DOWN_ALLOWED:
+        law = replicas.once_fewer(law, situation, rps_of_each(work, law.replicas))
     if law.rule is Rule.CERTAIN_MISSES and loads:
         # What was added against misses is needed for a whole window, or the next tick would take it away again.
         at, load = loads[-1]

@@ -182,7 +182,10 @@ def _steady_until(work: Work, decision: Decision) -> float:
 
 
 def _strained_rps(work: Work, decision: Decision) -> float:
-    """Load of one replica when the last one was added."""
+    """Load of one replica when one that had been taken away was added again; 0: none was."""
+    memory = work.memory
     if decision.action is not Action.SCALE_UP or work.demand is None:
-        return work.memory.strained_rps
+        return memory.strained_rps
+    if not memory.last_scale_down_at or work.fleet.now - memory.last_scale_down_at > work.fleet.policy.steady_seconds:
+        return 0.0
     return round(work.demand.rps / max(1, decision.from_replicas), 4)

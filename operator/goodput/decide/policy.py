@@ -34,7 +34,7 @@ class Policy(Value, frozen=True, kw_only=True):
     memory_window_seconds: float = 1800.0  # longest history of samples
     cooldown_seconds: float = 120.0  # least time for which load must leave room before replicas fall
     headroom: float = 0.10  # share of the load kept free when replicas fall
-    # Replicas fall to what the load needs at this many standard errors above its estimate (p95).
+    # ... together with this many standard errors of its estimate (p95).
     down_sigmas: float = 1.65
     # A forecast must exceed what runs by this share to call for more: hysteresis against its own noise.
     up_tolerance: float = 0.03

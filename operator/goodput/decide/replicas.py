@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from msgspec.structs import replace
+
 from goodput.decide.policy import Policy
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory
@@ -137,6 +139,15 @@ def wanted(
     if down < current and covered:
         return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
     return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)
+
+
+def once_fewer(law: Wanted, situation: Situation, capacity_rps: float) -> Wanted:
+    """`law` if so few replicas hold the load at `capacity_rps`, which is what each does once there are no more: fewer
+    share bursts less evenly, and what was taken away would come back at once."""
+    enough = max(law.replicas, needed(situation.floor_rps, capacity_rps, situation.lacking))
+    if enough < situation.current:
+        return replace(law, replicas=enough)
+    return replace(law, replicas=situation.current, rule=Rule.SCALE_DOWN_WAITING)
 
 
 def _against_noise(situation: Situation, memory: LoopMemory, policy: Policy) -> int:

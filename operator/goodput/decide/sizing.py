@@ -117,6 +117,25 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         _provide(work, demand, objective)
 
 
+def rps_of_each(work: Work, replicas: int) -> float:
+    """What each of so many replicas is believed to hold once they are all there are."""
+    able, arch, gpu, objective = work.able, work.view.intent.architecture, work.placed.gpu, work.view.intent.objective
+    if able is None or able.rps <= 0.0 or arch is None or gpu is None or objective is None or work.shape is None:
+        return work.capacity_rps
+    beside = max(1, replicas - 1) if work.view.routed else 1
+    alone = capacity(
+        arch,
+        gpu,
+        work.shape,
+        work.lengths,
+        objective,
+        correction=work.correction if work.correction is not None else 1.0,
+        prefill_correction=work.prefill_correction,
+        replicas=beside,
+    )
+    return work.capacity_rps * min(1.0, alone.rps / able.rps)
+
+
 def _provide(work: Work, demand: Demand, objective: Objective) -> None:
     """The load to provide for, and what must stay served after a scale-down."""
     policy = work.fleet.policy
@@ -127,8 +146,8 @@ def _provide(work: Work, demand: Demand, objective: Objective) -> None:
     backlog = work.reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
     work.load_rps = work.outlook.rps + backlog
     # Nothing shrinks on a guess at what clients repeat.
-    at_most = demand.rps + policy.down_sigmas * demand.error
-    work.floor_rps = max(work.load_rps, at_most * (1.0 + policy.headroom))
+    kept_free = sqrt((policy.headroom * demand.rps) ** 2 + (policy.down_sigmas * demand.error) ** 2)
+    work.floor_rps = max(work.load_rps, demand.rps + kept_free)
     counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
     work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
 

@@ -76,4 +76,4 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned
     # Until then the last scale-up was one of a load that had not moved, and its noise may ask for it again.
     steady_until: float = 0.0
-    strained_rps: float = 0.0  # load of one replica when the last one was added
+    strained_rps: float = 0.0  # load of one replica when one that had been taken away was added again
