@@ -131,9 +131,10 @@ def _error(requests: float) -> float:
 def _level(counts: list[float], policy: Policy) -> tuple[float, int]:
     """(requests/s, intervals averaged): the longest average that agrees with every shorter one.
 
-    Intervals of confidence of growing windows are intersected, until they have nothing in common: an average over a
-    time in which the load moved is not one. A steady load is known to a percent or two by that, where 75 s know it to
-    five, and a load that moves is followed as fast as its movement exceeds the noise of counting.
+    Intervals of confidence of growing windows are intersected, until they have nothing in common or what is added
+    differs by itself: an average over a time in which the load moved is not one. A steady load is known to a percent or
+    two by that, where 75 s know it to five, and a load that moves is followed as fast as its movement exceeds the noise
+    of counting.
     """
     width = policy.scrape_seconds
     over = min(policy.slow_intervals, len(counts))
@@ -150,7 +151,11 @@ def _level(counts: list[float], policy: Policy) -> tuple[float, int]:
         if number >= min(len(counts), policy.level_intervals):
             return level, over
         further = min(len(counts), policy.level_intervals, max(number + 1, number * 3 // 2))
-        total += sum(counts[number:further])
+        older = sum(counts[number:further])
+        expected = total / number * (further - number)
+        if abs(older - expected) > policy.block_sigmas * _error(expected) * sqrt(further / number):
+            return level, over
+        total += older
         number = further
 
 
@@ -170,6 +175,13 @@ def meant(demand: Demand, share: float) -> Demand:
     if share == 1.0:
         return demand
     return replace(demand, rps=share * demand.rps, slope=0.0, error=share * demand.error, source="repeats")
+
+
+def latest(demand: Demand, policy: Policy) -> Demand:
+    """Demand as its shortest average has it, where that is lower: what is less certain, but falls with the load."""
+    if demand.source != "average" or demand.slow_rps >= demand.rps:
+        return demand
+    return _over(replace(demand, rps=demand.slow_rps), policy.slow_intervals * policy.scrape_seconds)
 
 
 def as_before(seen: Intervals, demand: Demand, since: float, policy: Policy) -> bool:

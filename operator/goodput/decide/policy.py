@@ -16,6 +16,7 @@ class Policy(Value, frozen=True, kw_only=True):
     level_intervals: int = 40
     # Averages agree as long as they differ by less than this many standard errors of each (Poisson).
     level_sigmas: float = 1.75
+    block_sigmas: float = 2.5  # and what is older than an average belongs to it if it differs by less than these
     trend_intervals: int = 8  # intervals to which a trend is fitted
     # The fast estimate acts alone only when it exceeds what went before by this many standard errors (Poisson).
     fast_sigmas: float = 4.0

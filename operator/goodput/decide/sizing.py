@@ -6,7 +6,7 @@ from math import sqrt
 
 from goodput.decide import history
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
-from goodput.decide.demand import Demand, distinct, estimate, intervals, meant
+from goodput.decide.demand import Demand, distinct, estimate, intervals, latest, meant
 from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, running
@@ -146,8 +146,10 @@ def _provide(work: Work, demand: Demand, objective: Objective) -> None:
     backlog = work.reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
     work.load_rps = work.outlook.rps + backlog
     # Nothing shrinks on a guess at what clients repeat.
-    kept_free = sqrt((policy.headroom * demand.rps) ** 2 + (policy.down_sigmas * demand.error) ** 2)
-    work.floor_rps = max(work.load_rps, demand.rps + kept_free)
+    low = latest(demand, policy)
+    kept_free = sqrt((policy.headroom * low.rps) ** 2 + (policy.down_sigmas * low.error) ** 2)
+    falls_to = work.outlook.rps * (low.rps / demand.rps if demand.rps > 0.0 else 1.0)
+    work.floor_rps = max((falls_to if work.distinct == 1.0 else work.outlook.rps) + backlog, low.rps + kept_free)
     counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
     work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
 
