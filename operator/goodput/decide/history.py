@@ -15,6 +15,8 @@ from goodput.perfmodel import Lengths
 
 # Standard errors by which misses must exceed what the objective allows before they are certain.
 _CERTAIN_SIGMAS = 2.0
+# What misses now does so for this many times as long as it was looked at, until more replicas serve.
+_LASTS = 1.5
 
 
 class Attainment(Value, frozen=True):
@@ -116,7 +118,7 @@ def certainly_below(seen: Attainment, objective: float) -> bool:
 
 
 def spends_budget(seen: Attainment, recent: Attainment, objective: float, expected: float) -> bool:
-    """Whether as many misses again as in the last moments would break the objective over the whole window.
+    """Whether misses as in the last moments, for half as long again, would break the objective over the window.
 
     Requests that arrive by chance come in bunches: at a load that is held, a minute and a half may be bad by itself.
     The present load makes `expected` requests in a window.
@@ -125,7 +127,7 @@ def spends_budget(seen: Attainment, recent: Attainment, objective: float, expect
         return False
     allowed = (1.0 - objective) * max(recent.requests, min(seen.requests, expected))
     missed = max(0.0, seen.requests - seen.good_upper) if seen.upper is not None else 0.0
-    return missed + (1.0 - recent.upper) * recent.requests >= allowed
+    return missed + _LASTS * (1.0 - recent.upper) * recent.requests >= allowed
 
 
 def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:

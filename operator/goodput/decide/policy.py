@@ -19,10 +19,10 @@ class Policy(Value, frozen=True, kw_only=True):
     block_sigmas: float = 2.5  # and what is older than an average belongs to it if it differs by less than these
     trend_intervals: int = 8  # intervals to which a trend is fitted
     # The fast estimate acts alone only when it exceeds what went before by this many standard errors (Poisson).
-    fast_sigmas: float = 4.0
+    fast_sigmas: float = 3.7
     # A trend counts when its slope exceeds this many standard errors: it moves the forecast over a whole horizon.
     trend_sigmas: float = 3.0
-    moved_sigmas: float = 3.5  # and when what came of late differs by this many from what came before
+    moved_sigmas: float = 3.0  # and when what came of late differs by this many from what came before
     # After a replica was added under a load that did not move, replicas fall for so long only to what the highest
     # estimates need that counting makes of that load: so many standard errors of the shortest average (one an hour).
     steady_seconds: float = 3600.0
