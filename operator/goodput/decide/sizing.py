@@ -158,10 +158,8 @@ def _refused_share(work: Work, demand: Demand) -> float:
     """Of the requests that make the demand, the share that engines refused."""
     policy = work.fleet.policy
     since = work.reading.demand_at - min(demand.seconds, policy.slow_intervals * policy.scrape_seconds)
-    offered = failed = rejected = 0.0
-    for sample in work.samples.after(since):
-        offered, failed, rejected = offered + sample.offered, failed + sample.failed, rejected + sample.rejected
-    return min(failed, rejected) / offered if offered > 0.0 else 0.0
+    sums = work.samples.after(since)
+    return min(sums.failed, sums.rejected) / sums.offered if sums.offered > 0.0 else 0.0
 
 
 def _load_explains(demand: Demand, capacity_rps: float, policy: Policy) -> bool:

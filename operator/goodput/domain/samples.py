@@ -78,10 +78,10 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
             return Samples(np.concatenate((values, (new,))))
         return self if len(values) == len(self.values) else Samples(values.copy())
 
-    def after(self, at: float) -> Iterator[Sample]:
-        """Those that ended after `at`, oldest first."""
+    def after(self, at: float) -> Sample:
+        """Sums over those that ended after `at`."""
         begin = int(self.values[:, AT].searchsorted(at, side="right"))
-        return map(Sample._make, self.values[begin:].tolist())
+        return Sample._make(self.values[begin:].sum(axis=0).tolist())
 
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""
