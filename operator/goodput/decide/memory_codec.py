@@ -34,7 +34,7 @@ _MAYBE_NUMBERS = ("pool_mark", "objective")
 _TEXTS = ("shape",)
 # Absent in the memory of an operator that knew them not.
 _LATER_MAYBE_NUMBERS = ("accepted_per_draft", "draft_coverage")
-_LATER_NUMBERS = ("steady_until", "strained_rps")
+_LATER_NUMBERS = ("steady_until", "strained_rps", "proven_input_tokens", "proven_output_tokens")
 _LATER_SPEEDS = ("prefill_correction",)
 
 

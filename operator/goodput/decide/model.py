@@ -160,6 +160,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         lengths_requests=lengths_requests,
         attainment=history.attainment(seen.windowed, least, routed),
         recent=seen.recent,
+        recent_seconds=fleet.now - looked.recent_since + policy.scrape_seconds,
         window=looked.window,
         count=looked.count,
         change=change,

@@ -164,7 +164,9 @@ def remember(
         prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
         accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,
         draft_coverage=work.draft_coverage if sized else memory.draft_coverage,
-        proven_rps=work.proven_rps if sized else memory.proven_rps,
+        proven_rps=work.proven.rps if sized else memory.proven_rps,
+        proven_input_tokens=work.proven.input_tokens if sized else memory.proven_input_tokens,
+        proven_output_tokens=work.proven.output_tokens if sized else memory.proven_output_tokens,
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )

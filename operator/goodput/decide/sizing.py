@@ -11,6 +11,7 @@ from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, running
 from goodput.decide.policy import Policy
+from goodput.decide.proven import Proven
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import PodState, PoolView
@@ -73,6 +74,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     if correction > 1.0 or prefill > 1.0:
         prior = capacity(arch, gpu, shape, work.lengths, objective, replicas=beside)
         work.plain_rps = min(work.able.rps, max(_PRIORS_ERR * prior.rps, 1.1 * memory.proven_rps))
+    work.proven = Proven.of(memory)
+    work.plain_rps = max(work.plain_rps, work.proven.floor_rps(work.lengths))
     demand = work.demand
     if demand is not None and ready:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
@@ -104,11 +107,9 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         now=now,
         policy=policy,
     )
-    proven = memory.proven_rps
-    held = recent.lower is not None and recent.lower >= objective.attainment
-    if held and demand is not None and ready and not changing and not reading.unlisted:
-        proven = max(proven, round(demand.slow_rps / ready, 4))
-    work.correction, work.prefill_correction, work.proven_rps = correction, prefill, proven
+    if demand is not None and ready and not changing and not reading.unlisted:
+        work.proven = _proof(work, recent, demand, objective)
+    work.correction, work.prefill_correction = correction, prefill
     work.accepted_per_draft, work.draft_coverage = accepted, coverage
     work.tokens_per_step = shape.drafts.tokens_per_step if shape.drafts is not None else None
     work.trim, work.trimmed_at = trimmed, trimmed_at
@@ -152,6 +153,15 @@ def _provide(work: Work, demand: Demand, objective: Objective) -> None:
     work.floor_rps = max((falls_to if work.distinct == 1.0 else work.outlook.rps) + backlog, low.rps + kept_free)
     counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
     work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
+
+
+def _proof(work: Work, recent: history.Attainment, demand: Demand, objective: Objective) -> Proven:
+    """What the last moments prove of a replica. What came is no proof: what was served well is."""
+    ready = work.count.ready
+    if recent.lower is not None and recent.lower >= objective.attainment:
+        served = min(demand.slow_rps, recent.good_lower / work.recent_seconds)
+        return work.proven.held(served / ready, work.lengths)
+    return work.proven.missed(demand.slow_rps / ready) if work.certain else work.proven
 
 
 def _refused_share(work: Work, demand: Demand) -> float:

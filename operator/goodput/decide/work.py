@@ -11,6 +11,7 @@ from goodput.decide.demand import Demand, Intervals
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
+from goodput.decide.proven import UNPROVEN, Proven
 from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
@@ -48,6 +49,7 @@ class Work:
     lengths_requests: float
     attainment: history.Attainment
     recent: history.Totals  # of the last moments, since the last change took effect
+    recent_seconds: float  # that those are of, at most
     window: float  # seconds of the attainment
     count: Tally
     change: Change
@@ -72,7 +74,7 @@ class Work:
     accepted_per_draft: float | None = None
     draft_coverage: float | None = None
     tokens_per_step: float | None = None  # where replicas speculate
-    proven_rps: float = 0.0
+    proven: Proven = UNPROVEN
     trim: float = 1.0
     trimmed_at: float = 0.0
     failing: str = ""

@@ -64,7 +64,9 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     loads: tuple[tuple[float, float], ...] = ()
     trim: float = 1.0  # share of the modelled capacity that misses left believable
     trimmed_at: float = 0.0
-    proven_rps: float = 0.0  # highest load of one replica at which the objective held
+    proven_rps: float = 0.0  # highest load of one replica at which the objective held, at these mean lengths
+    proven_input_tokens: float = 0.0
+    proven_output_tokens: float = 0.0
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
