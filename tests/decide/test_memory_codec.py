@@ -40,6 +40,7 @@ memories = st.builds(
     surge=st.integers(0, 10),
     startup_seconds=st.lists(numbers, max_size=4).map(tuple),
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
+    failed=st.lists(st.tuples(st.text(max_size=10), st.text(max_size=10)), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     prefill_correction=st.floats(0.5, 2.0),
     accepted_per_draft=st.none() | st.floats(0.0, 16.0),
@@ -113,7 +114,7 @@ def test_memory_of_an_operator_that_knew_less_is_read():
         marks=table_of({"pod-0": [5.0, *([0.0] * (MARKED - 1))]}),
     )
     body = json.loads(dumps(memory))
-    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until"):
+    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until", "failed"):
         del body[field]
     body["samples"] = [row[:-1] for row in body["samples"]]
     body["marks"] = [row[: MARKED_BEFORE + 1] for row in body["marks"]]

@@ -12,7 +12,7 @@ from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import ModelView, PodState, PodView, PoolView, Tally
+from goodput.domain.observed import ModelView, PodView, PoolView, Tally
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
@@ -42,6 +42,7 @@ class Findings(Value, frozen=True, kw_only=True):
     figures: Figures
     able: Capacity | None  # of one replica
     count: Tally
+    failed: tuple[PodView, ...]
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
     slow: Slow
@@ -147,8 +148,8 @@ def _stalled(findings: Findings) -> Condition:
         return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
     if findings.placed.placement is None and findings.placed.stalled:
         return Condition(kind, _TRUE, findings.placed.reason, findings.placed.message)
-    if findings.count.failed:
-        failed = [pod for pod in view.pool.pods if pod.state is PodState.FAILED]
+    failed = findings.failed
+    if failed:
         worst = min(failed, key=lambda pod: (_severity(pod), pod.name))
         reason = trouble_reason(worst)
         message = f"{len(failed)} of {len(view.pool.pods)} pods fail, {worst.name}: {worst.trouble or 'restarts'}"

@@ -46,6 +46,7 @@ def dumps(memory: LoopMemory) -> str:
     for name in (*_NUMBERS, *_MAYBE_NUMBERS):
         body[name] = list(getattr(memory, name))
     body["pods_seen_ready"] = list(memory.pods_seen_ready)
+    body["failed"] = [list(pair) for pair in memory.failed]
     body["loads"] = [list(pair) for pair in memory.loads]
     body["samples"] = [list(sample) for sample in memory.samples]
     # NaN, which is no JSON, is an absent value.
@@ -90,6 +91,7 @@ def loads(text: str) -> LoopMemory | None:
         return LoopMemory(
             **values,
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
+            failed=tuple((_text(uid), _text(trouble)) for uid, trouble in body.get("failed", ())),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),

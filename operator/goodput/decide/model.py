@@ -13,6 +13,7 @@ from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
 from goodput.decide.engine import prior_lengths
+from goodput.decide.failed import failed_pods
 from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import Placed, moving, place, running
 from goodput.decide.podcounts import Counted
@@ -165,6 +166,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         count=looked.count,
         change=change,
         slow=looked.slow,
+        failed=failed_pods(view.pool, memory),
         asked=asked,
     )
     if placed.placement is not None and intent.objective is not None:
@@ -307,6 +309,7 @@ def _conclude(work: Work) -> ModelPlan:
         figures=figures,
         able=work.able,
         failing=work.failing,
+        failed=work.failed,
         count=work.count,
         change=change,
         slow=work.slow,

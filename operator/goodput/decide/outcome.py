@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from goodput.decide.demand import as_before
+from goodput.decide.failed import remembered
 from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
@@ -146,6 +147,7 @@ def remember(
         last_scale_up_at=now if decision.action is Action.SCALE_UP else memory.last_scale_up_at,
         last_scale_down_at=now if decision.action is Action.SCALE_DOWN else memory.last_scale_down_at,
         room_since=room_since,
+        failed=remembered(work.failed),
         desired=runs,
         samples=work.samples,
         marks=reading.marks,

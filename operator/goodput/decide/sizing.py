@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 from goodput.decide import history
@@ -14,7 +15,7 @@ from goodput.decide.policy import Policy
 from goodput.decide.proven import Proven
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import PodState, PoolView
+from goodput.domain.observed import PodState, PodView, PoolView
 from goodput.domain.plan import Placement
 from goodput.perfmodel import capacity
 
@@ -214,18 +215,16 @@ def _recent(work: Work) -> history.Attainment:
     return history.attainment(work.recent, least, routed, explained=True)
 
 
-def _only_new_revision_fails(pool: PoolView) -> bool:
+def _only_new_revision_fails(pool: PoolView, failed: Sequence[PodView]) -> bool:
     """Whether a blocked roll-out is all that fails: no request goes to such pods, the old ones serve them."""
-    failed = [pod for pod in pool.pods if pod.state is PodState.FAILED]
     serving = any(pod.state is PodState.READY and pod.revision != pool.revision for pod in pool.pods)
     return pool.rolling_out and serving and all(pod.revision == pool.revision for pod in failed)
 
 
 def _failing(work: Work, recent: history.Attainment, objective: Objective) -> str:
     """Why requests fail for reasons that replicas do not heal; empty where they do not."""
-    failed_pods = work.count.failed
-    if failed_pods and not _only_new_revision_fails(work.view.pool):
-        return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
+    if work.failed and not _only_new_revision_fails(work.view.pool, work.failed):
+        return f"{len(work.failed)} of {len(work.view.pool.pods)} pods fail to run"
     errors = recent.failed - recent.refused
     ended = recent.requests + errors
     if errors > (1.0 - objective.attainment) * ended and errors > recent.refused + 5.0:

@@ -16,7 +16,7 @@ from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import GpuSupply, ModelView, Tally
+from goodput.domain.observed import GpuSupply, ModelView, PodView, Tally
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape
@@ -54,6 +54,7 @@ class Work:
     count: Tally
     change: Change
     slow: Slow
+    failed: tuple[PodView, ...]
     asked: Placed  # of what is asked for, whether or not it may serve yet
     counts: Intervals | None = None
     demand: Demand | None = None

@@ -48,6 +48,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     desired: int = 0  # replicas last decided (or observed, under Advise)
     startup_seconds: tuple[float, ...] = ()  # learned, newest last, at most 32
     pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
+    failed: tuple[tuple[str, str], ...] = ()  # (uid, trouble) of pods that failed and are not ready since
     correction: float = 1.0  # true over believed speed of decode, slow
     prefill_correction: float = 1.0  # true over believed speed of prefill, slower
     # Of speculative decoding, None: nothing was counted yet: tokens that a mean draft gains, and the share of steps of
