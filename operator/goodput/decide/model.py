@@ -286,7 +286,7 @@ def _conclude(work: Work) -> ModelPlan:
         inputs=inputs,
         detail=detail,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
-        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps),
+        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps, intent.min_replicas),
     )
     figures = outcome.figures(work, runs, total)
     plan = None
