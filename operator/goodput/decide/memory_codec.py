@@ -34,14 +34,15 @@ _MAYBE_NUMBERS = ("pool_mark", "objective")
 _TEXTS = ("shape",)
 # Absent in the memory of an operator that knew them not.
 _LATER_MAYBE_NUMBERS = ("accepted_per_draft", "draft_coverage")
-_LATER_NUMBERS = ("steady_until", "strained_rps", "proven_input_tokens", "proven_output_tokens")
+_LATER_NUMBERS = ("steady_until", "strained_rps", "proven_input_tokens", "proven_output_tokens", "slow_replaced_at")
+_LATER_TEXTS = ("slow_pod",)
 _LATER_SPEEDS = ("prefill_correction",)
 
 
 def dumps(memory: LoopMemory) -> str:
     """Text of `memory`: equal values give equal text."""
     body: dict[str, Any] = {"version": memory.version}
-    for name in (*_PLAIN, *_TEXTS, *_LATER_MAYBE_NUMBERS, *_LATER_NUMBERS, *_LATER_SPEEDS):
+    for name in (*_PLAIN, *_TEXTS, *_LATER_TEXTS, *_LATER_MAYBE_NUMBERS, *_LATER_NUMBERS, *_LATER_SPEEDS):
         body[name] = getattr(memory, name)
     for name in (*_NUMBERS, *_MAYBE_NUMBERS):
         body[name] = list(getattr(memory, name))
@@ -75,6 +76,8 @@ def loads(text: str) -> LoopMemory | None:
             values[name] = tuple(_maybe(value) for value in body[name])
         for name in _TEXTS:
             values[name] = _text(body[name])
+        for name in _LATER_TEXTS:
+            values[name] = _text(body.get(name, ""))
         for name in _LATER_MAYBE_NUMBERS:
             values[name] = _maybe(body.get(name))
         for name in _LATER_NUMBERS:

@@ -85,7 +85,7 @@ def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet:
     """Read the telemetry of one Model; `counted` is what its engine pods did, None where that cannot be told."""
     policy, now = fleet.policy, fleet.now
     reading = read(view, memory, policy, now, counted=counted, telemetry_error=fleet.telemetry_error)
-    reading.marks, slow = find(reading.marks, view.pool, now, policy)
+    reading.marks, slow = find(reading.marks, view.pool, now, policy, memory)
     p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
     window = history.window_seconds(p95, policy)
     samples = memory.samples.with_new(reading.sample, now - max(window, policy.attainment_window_seconds))
@@ -247,7 +247,7 @@ def _conclude(work: Work) -> ModelPlan:
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
         total = limited.replicas
-        surge = _stand_ins(pool, work.count.lost, work.slow.slowest, total)
+        surge = _stand_ins(pool, work.count.lost, work.slow.replaced, total)
         if surge:
             whole = bounds.with_stand_ins(
                 total, surge, intent, placement, pool=pool, shared=fleet.shared, policy=policy
@@ -295,7 +295,7 @@ def _conclude(work: Work) -> ModelPlan:
             name=SERVE_POOL,
             replicas=runs,
             placement=_to_render(work, placement),
-            victims=victims(pool, runs, in_flight(view), work.slow.slowest)
+            victims=victims(pool, runs, in_flight(view), work.slow.replaced)
             if runs < pool.spec_replicas or surge
             else (),
         )

@@ -43,7 +43,7 @@ def detail(work: Work, surge: int) -> str:
     parts = []
     if surge:
         lost = sorted({pod.node for pod in work.view.pool.pods if pod.node_lost and pod.node is not None})
-        whom = f"pods on lost nodes ({', '.join(lost)})" if lost else work.slow.slowest
+        whom = f"pods on lost nodes ({', '.join(lost)})" if lost else work.slow.replaced
         parts.append(f"{surge} of them stand in for {whom}")
     if work.slow.known:
         parts.append(work.slow.message)
@@ -162,6 +162,8 @@ def remember(
         ratio_at=ratio_at,
         steady_until=_steady_until(work, decision),
         strained_rps=_strained_rps(work, decision),
+        slow_pod=work.slow.replaced,
+        slow_replaced_at=now if work.slow.replaced not in ("", memory.slow_pod) else memory.slow_replaced_at,
         correction=work.correction if work.correction is not None else memory.correction,
         prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
         accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,

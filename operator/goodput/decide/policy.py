@@ -69,6 +69,7 @@ class Policy(Value, frozen=True, kw_only=True):
     slow_share: float = 0.75
     slow_seconds: float = 300.0
     slow_halflife_seconds: float = 60.0
+    slow_replace_seconds: float = 3600.0  # least time between two replacements of slow pods
     warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
     # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
     prior_input_tokens: float = PRIOR_INPUT_TOKENS
