@@ -17,7 +17,7 @@ binaries: setup ## Find or build the programs of the embedded world (once; 20 mi
 	@$(BIN)/python -m goodput_world.binaries --print
 
 test: setup ## Unit, contract and end-to-end tests in two workers; the programs are built while the unit tests run
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 unit: setup ## The tests that need no world
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)

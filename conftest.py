@@ -5,9 +5,11 @@ from __future__ import annotations
 import fnmatch
 import signal
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile(
@@ -35,6 +37,31 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--fail-on-skip"):
         config.pluginmanager.register(SkipWatch(read_skips(_SKIPS.read_text())), "goodput-skip-watch")
+
+
+# Where there are two workers these follow the unit tests in theirs, beside the other end-to-end tests: they have worlds
+# of their own, in which little depends on times.
+_BESIDE = ("test_conditions.py", "test_random.py", "test_world_end.py")
+
+
+class ByWorld(LoadScopeScheduling):
+    """Unit tests go to one worker, end-to-end tests to the one that has their world, in the order of a single run."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def group(nodeid: str) -> str:
+    """Which tests one worker runs, as one after another."""
+    path = nodeid.partition("::")[0]
+    if not path.startswith("e2e/"):
+        return "unit"
+    return "beside" if path.endswith(_BESIDE) else "world"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """How `make test` shares tests among its workers: `--dist loadscope`, with these groups for scopes."""
+    return ByWorld(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def read_skips(text: str) -> dict[str, str]:

@@ -52,23 +52,8 @@ _ORDER = (
 )
 
 
-# Where there are two workers these follow the unit tests in theirs, beside the rest: they have worlds of their own, in
-# which little depends on times.
-_BESIDE = ("test_conditions.py", "test_random.py", "test_world_end.py")
-
-
-def _group(item: pytest.Item) -> str:
-    """Tests of one group run in one worker, in their order."""
-    if not _is_e2e(item):
-        return "unit"
-    return "beside" if item.path.name in _BESIDE else "world"
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is here `e2e`, on the session's event loop: the world lives as long as the session does."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     for item in filter(_is_e2e, items):
         item.add_marker(pytest.mark.e2e)
         if pytest_asyncio.is_async_test(item):

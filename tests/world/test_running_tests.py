@@ -1,4 +1,4 @@
-"""The rule of the root conftest: a skip without a reason in tests/skips.txt fails the run."""
+"""The root conftest: a skip without a reason in tests/skips.txt fails the run; how tests are shared by two workers."""
 
 from __future__ import annotations
 
@@ -66,3 +66,27 @@ def test_a_module_that_is_skipped_as_a_whole_in_a_worker_fails_the_run(tmp_path:
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert ran.stdout.count("test_left_out.py") >= 1
+
+
+def test_one_worker_runs_what_shares_a_world(tmp_path: Path) -> None:
+    """`make test`: unit tests in one worker, those of the session's world in another, each in their order."""
+    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    names = ("tests/test_a.py", "tests/test_b.py", "e2e/test_c.py", "e2e/test_d.py")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("def test_1():\n    pass\n\ndef test_2():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", "-n", "2", "--dist", "loadscope"]
+    ran = subprocess.run(
+        [*command, "--no-loadscope-reorder", "--import-mode=importlib", "tests", "e2e"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    workers: dict[str, list[str]] = {}
+    for line in ran.stdout.splitlines():
+        if line.startswith("[gw"):
+            workers.setdefault(line[1:4], []).append(line.split()[-1])
+    expected = [[f"{name}::test_{each}" for name in part for each in (1, 2)] for part in (names[:2], names[2:])]
+    assert sorted(workers.values()) == sorted(expected)
