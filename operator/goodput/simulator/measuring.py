@@ -16,11 +16,10 @@ from goodput.simulator.plant import Plant, StepTimeModel
 from goodput.simulator.rivals.catalogue import Profile
 from goodput.simulator.sequences import EngineConfig, EngineRequest
 from goodput.simulator.sequences import Sequence as EngineSequence
+from goodput.simulator.serving import serve_next
 
 # Requests that are tried alone to find out how many can be good at all.
 _FEASIBLE_SAMPLE = 400
-# When an engine cannot begin anything that waits, it looks again after this time.
-_RETRY_SECONDS = 1e-3
 
 
 def unlimited(engine: EngineConfig) -> EngineConfig:
@@ -87,15 +86,7 @@ class _Idle:
         engine, clock = self._engine, self._clock
         only = engine.submit(EngineRequest("only", max(1, prompt), max(1, output)), clock)
         while not only.finished:
-            start = engine.next_start(clock)
-            assert start is not None
-            stretch = engine.plan_decode(start)
-            if stretch is not None:
-                engine.decode(stretch, stretch.steps)
-                clock = stretch.ends_at
-            else:
-                step = engine.step(start)
-                clock = start + _RETRY_SECONDS if step is None else step.ends_at
+            clock = serve_next(engine, clock)
         self._clock = clock
         return only
 

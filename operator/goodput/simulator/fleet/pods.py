@@ -13,10 +13,8 @@ from goodput.simulator.fleet.requests import Record, engine_hashes
 from goodput.simulator.fleet.settings import Edges
 from goodput.simulator.plant import Plant, StepTimeModel
 from goodput.simulator.sequences import AdmissionRejectedError, EngineConfig, EngineRequest, Sequence
+from goodput.simulator.serving import RETRY_SECONDS
 from goodput.simulator.stretch import Stretch
-
-# When an engine cannot begin anything that waits, it looks again after this time.
-_RETRY_SECONDS = 1e-3
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +141,7 @@ class Pod:
         """One step."""
         self._step = self.engine.step(at)
         if self._step is None:
-            self._clock = at + _RETRY_SECONDS
+            self._clock = at + RETRY_SECONDS
             self._plan()
         else:
             self.due = self._step.ends_at

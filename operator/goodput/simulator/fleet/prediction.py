@@ -18,12 +18,11 @@ from goodput.simulator.engine import Engine
 from goodput.simulator.kvcache import BlockPool, Eviction
 from goodput.simulator.sequences import EngineRequest, RequestError
 from goodput.simulator.sequences import Sequence as EngineSequence
+from goodput.simulator.serving import serve_next
 
 _MEMORY_SECONDS = 60.0
 # A first token so many times later than its bound is late enough: nobody looks at how late.
 _LATE = 10.0
-# When an engine cannot begin anything that waits, it looks again after this time.
-_RETRY_SECONDS = 1e-3
 
 
 class Predictor:
@@ -63,7 +62,7 @@ class Predictor:
             while following is not None and twin.last_arrival <= clock:
                 twin.submit(following[1], following[0])
                 following = next(coming, None)
-            clock = twin.serve(clock)
+            clock = serve_next(twin, clock)
         first, last = mine.first_token_at, mine.last_token_at
         assert first is not None
         assert last is not None
@@ -109,17 +108,6 @@ class EngineCopy(Engine):
     def last_arrival(self) -> float:
         """When the last of the requests that are not looked at yet becomes visible."""
         return self._arriving[-1].eligible_at if self._arriving else -math.inf
-
-    def serve(self, clock: float) -> float:
-        """Do what there is to do next; returns the time after it."""
-        start = self.next_start(clock)
-        assert start is not None  # there is a request
-        stretch = self.plan_decode(start)
-        if stretch is not None:
-            self.decode(stretch, stretch.steps)
-            return stretch.ends_at
-        step = self.step(start)
-        return start + _RETRY_SECONDS if step is None else step.ends_at
 
 
 def _copied(sequence: EngineSequence) -> EngineSequence:
