@@ -22,11 +22,10 @@ from goodput.perfmodel.capacity import capacity_of
 from goodput.perfmodel.lengths import Lengths, percentile
 from goodput.perfmodel.replica import Replica, context_tokens, replica_of
 from goodput.simulator import capacity as judge
-from goodput.simulator.derive import H100_SXM, L40S, LLAMA_3_1_8B, GpuFigures, ModelArchitecture, derive
+from goodput.simulator.derive import H100_SXM, L40S, LLAMA_3_1_8B, QWEN3_32B, GpuFigures, ModelArchitecture, derive
 from goodput.simulator.plant import Plant, StepTimeModel
 
 REPOSITORY = Path(__file__).parents[1]
-QWEN3_32B = ModelArchitecture("Qwen/Qwen3-32B", 32.8e9, 64, 5120, 8, 128, 151936, 40960)
 SAMPLES = 2000
 _REQUESTS = 4000.0
 # The engine's default max-num-batched-tokens on large GPUs.

@@ -22,9 +22,10 @@ from typing import Any
 from goodput.perfmodel import architecture, built_in_gpu_types, fit
 from goodput.perfmodel.roofline import StepTimes, step_times
 from goodput.simulator.capacity import engine_config
-from goodput.simulator.derive import L40S, LLAMA_3_1_8B, GpuFigures, ModelArchitecture, derive
+from goodput.simulator.derive import L40S, LLAMA_3_1_8B, QWEN3_32B, GpuFigures, derive
 from goodput.simulator.engine import Engine
 from goodput.simulator.plant import Plant, StepTimeModel
+from goodput.simulator.ramp_plant import ATTENTION_FLOPS_PER_TOKEN_PAIR
 from goodput.simulator.sequences import EngineConfig, EngineRequest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -35,10 +36,8 @@ LOGS = (
     ("requests_rtxpro6000_qwen3-32b_tp2.jsonl", "Qwen/Qwen3-32B", 2),
 )
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 128, 2048
-# The card of the logs with the efficiencies of its class, and the larger model.
+# The card of the logs with the efficiencies of its class.
 RTX_PRO_6000 = GpuFigures(GPU, 97249 * 2**20, 1597e9, 504e12, L40S.mbu, L40S.mfu)
-QWEN3_32B = ModelArchitecture("Qwen/Qwen3-32B", 32.8e9, 64, 5120, 8, 128, 151936, 40960)
-_QUERY_WIDTH = 64 * 128
 # All-reduces over PCIe 5.0: what small messages take, and the share of 63 GB/s that large ones reach (decision 14).
 _ALL_REDUCE_SECONDS, _LINK_BYTES_PER_SECOND = 24e-6, 0.4 * 63e9
 # Relative errors that are aimed at, by quantity and percentile.
@@ -119,7 +118,7 @@ def qwen_plant() -> Plant:
         alone,
         mbu=RTX_PRO_6000.mbu,
         mfu=RTX_PRO_6000.mfu * slowed,
-        attention_flops_per_token_pair=4.0 * model.layers * _QUERY_WIDTH * slowed,
+        attention_flops_per_token_pair=ATTENTION_FLOPS_PER_TOKEN_PAIR * slowed,
         # Twice the layers of what the default is for.
         step_overhead_seconds=2.0 * alone.step_overhead_seconds + reduces * _ALL_REDUCE_SECONDS,
         per_sequence_overhead_seconds=alone.per_sequence_overhead_seconds + token_seconds,

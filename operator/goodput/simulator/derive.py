@@ -60,6 +60,7 @@ class GpuFigures:
 
 
 LLAMA_3_1_8B = ModelArchitecture("meta-llama/Llama-3.1-8B-Instruct", 8.03e9, 32, 4096, 8, 128, 128256, 131072)
+QWEN3_32B = ModelArchitecture("Qwen/Qwen3-32B", 32.8e9, 64, 5120, 8, 128, 151936, 40960)
 # Efficiencies are what engines reach end to end, with the overheads of `derive`. With MBU .82 and MFU .57 the simulated
 # engine replays 300 requests that vLLM 0.19 served on an RTX PRO 6000 (benchmarks/data) within 3 % in TTFT, TPOT and
 # makespan; the L40S is a card of the same class. The H100's are of measured points: decode at small batches, and long

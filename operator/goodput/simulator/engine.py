@@ -376,7 +376,7 @@ class Engine:
             return None
         if self._waiting and not self._stuck:
             return None
-        kv_tokens = steps = missing = 0
+        kv_tokens = steps = 0
         for sequence in batch:
             left = sequence.target - sequence.generated
             steps = left if not steps or left < steps else steps

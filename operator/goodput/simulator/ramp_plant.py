@@ -12,11 +12,11 @@ from typing import Any
 
 from goodput.domain.intent import Objective
 from goodput.simulator.capacity import engine_config
-from goodput.simulator.derive import H100_SXM, ModelArchitecture, derive
+from goodput.simulator.derive import H100_SXM, QWEN3_32B, derive
 from goodput.simulator.fleet.settings import FleetSettings
 from goodput.simulator.traces.generators import PUBLISHED_RAMP
 
-RAMP_MODEL = "Qwen/Qwen3-32B"
+RAMP_MODEL = QWEN3_32B.name
 RAMP_GPU_TYPE = "h100-sxm"
 RAMP_OBJECTIVE = Objective(ttft_seconds=3.0, tpot_seconds=0.1, e2e_seconds=None)
 RAMP_SECONDS = sum(phase.seconds for phase in PUBLISHED_RAMP)
@@ -28,21 +28,20 @@ RAMP_REPLICA_RPS = 1.4
 MEAN_INPUT_TOKENS, MEAN_OUTPUT_TOKENS = 4000, 1000
 _KV_SEQUENCES = 70
 # 64 query heads of 128: QK and PV take 2 x 2 x 8,192 operations a layer for each pair of tokens.
-_ATTENTION_FLOPS_PER_TOKEN_PAIR = 4.0 * 64 * 64 * 128
+ATTENTION_FLOPS_PER_TOKEN_PAIR = 4.0 * 64 * 64 * 128
 # Shares of bandwidth and arithmetic that fit the points of vLLM 0.12 best, and how much faster llm-d's engines are.
 POINTS_MBU, POINTS_MFU = 0.68, 0.46
 FASTER = 1.12
 # vLLM's own limits on cards of 70 GiB and more.
 MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS = 8192, 1024
 
-QWEN3_32B = ModelArchitecture(RAMP_MODEL, 32.8e9, 64, 5120, 8, 128, 151936, 40960)
 _POOL_TOKENS = _KV_SEQUENCES * (MEAN_INPUT_TOKENS + MEAN_OUTPUT_TOKENS // 2)
 
 RAMP_PLANT = replace(
     derive(QWEN3_32B, H100_SXM, gpus=2),
     mbu=POINTS_MBU * FASTER,
     mfu=POINTS_MFU * FASTER,
-    attention_flops_per_token_pair=_ATTENTION_FLOPS_PER_TOKEN_PAIR,
+    attention_flops_per_token_pair=ATTENTION_FLOPS_PER_TOKEN_PAIR,
     kv_pool_tokens=_POOL_TOKENS,
 )
 RAMP_ENGINE = engine_config(RAMP_PLANT, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS)
