@@ -146,7 +146,8 @@ def counters(name: str, at: float, **changes: Any) -> dict[str, Any]:
     return {"pod": name, "scraped_at": at, **zeros, **changes}
 
 
-_MARK = (*COUNTER_NAMES[1:], "carry_lower", "carry_upper", "carry_old", "carry_since", "aborted", "rate")
+_MARKED = ("carry_lower", "carry_upper", "carry_old", "carry_since", "aborted", "rate", "served", "busy", "slow_since")
+_MARK = (*COUNTER_NAMES[1:], *_MARKED)
 
 
 def engine_mark(name: str, at: float, **values: float) -> PodTable:

@@ -133,8 +133,8 @@ def test_scrapes_of_router_pods_at_different_instants_add_up():
     )
     end = 107.0 + 135.0
     counts = intervals(samples, ((235.0, 2.0), (end, 2.0)), end, POLICY)
-    assert counts.counts == pytest.approx([60.0] * 8)
-    assert counts.apart == 8
+    assert counts.counts == pytest.approx([60.0] * 10)
+    assert counts.apart == 10
 
 
 def test_an_interval_that_was_not_seen_in_full_does_not_count():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from goodput.decide.memory_codec import dumps, loads
 from goodput.domain import podtable
 from goodput.domain.change import ChangeMark, Stage, Verdict
-from goodput.domain.memory import MARKED, LoopMemory, PodMark
+from goodput.domain.memory import MARKED, MARKED_BEFORE, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable
 from goodput.domain.samples import Sample, Samples
 
@@ -40,6 +40,7 @@ memories = st.builds(
     surge=st.integers(0, 10),
     startup_seconds=st.lists(numbers, max_size=4).map(tuple),
     pods_seen_ready=st.lists(st.text(max_size=10), max_size=4).map(tuple),
+    failed=st.lists(st.tuples(st.text(max_size=10), st.text(max_size=10)), max_size=4).map(tuple),
     correction=st.floats(0.5, 2.0),
     prefill_correction=st.floats(0.5, 2.0),
     accepted_per_draft=st.none() | st.floats(0.0, 16.0),
@@ -95,7 +96,7 @@ def test_a_damaged_field_is_noticed(field, value):
 
 
 @pytest.mark.parametrize("value", ["x", float("nan"), [1.0], True, {"a": 1}])
-@pytest.mark.parametrize("field", ["prefill_correction", "accepted_per_draft", "draft_coverage"])
+@pytest.mark.parametrize("field", ["prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until"])
 def test_a_damaged_later_field_is_noticed_too(field, value):
     body = json.loads(dumps(LoopMemory()))
     body[field] = value
@@ -104,10 +105,19 @@ def test_a_damaged_later_field_is_noticed_too(field, value):
 
 def test_memory_of_an_operator_that_knew_less_is_read():
     """What it did not learn is not known yet; its sums, which were fewer, are no reason to forget the rest."""
-    memory = LoopMemory(born_at=7.0, trim=0.8, proven_rps=3.0, pool_mark=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    memory = LoopMemory(
+        born_at=7.0,
+        trim=0.8,
+        proven_rps=3.0,
+        pool_mark=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
+        samples=Samples.of([Sample(at=1.0, seconds=15.0, offered=3.0)]),
+        marks=table_of({"pod-0": [5.0, *([0.0] * (MARKED - 1))]}),
+    )
     body = json.loads(dumps(memory))
-    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage"):
+    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until", "failed"):
         del body[field]
+    body["samples"] = [row[:-1] for row in body["samples"]]
+    body["marks"] = [row[: MARKED_BEFORE + 1] for row in body["marks"]]
     body["good_carry"] = 3.0  # of one that knew what nobody needs any more
     assert loads(json.dumps(body)) == memory
 

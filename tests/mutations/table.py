@@ -149,8 +149,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "operator/goodput/decide/replicas.py",
-                "    up = needed(tolerated, situation.capacity_rps)\n",
-                "    up = needed(tolerated, situation.capacity_rps) + situation.starting\n",
+                "    up = needed(tolerated, situation.capacity_rps, situation.lacking)\n",
+                "    up = needed(tolerated, situation.capacity_rps, situation.lacking) + situation.starting\n",
             ),
         ),
         test=_REPLICAS + "test_pending_and_starting_pods_count_as_capacity_on_its_way",

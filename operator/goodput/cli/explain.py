@@ -123,7 +123,8 @@ def _decision(decision: dict[str, Any] | None) -> Iterator[str]:
     yield f"Last decision ({decision['time']}, {decision['id']}):"
     yield f"  {decision.get('message') or decision['action']}"
     if decision.get("clamp"):
-        yield f"  The rule asked for {decision.get('wanted')} replicas; {decision['clamp']} stopped it."
+        did = "asks for more" if decision["clamp"] == "MinReplicas" else "stopped it"
+        yield f"  The rule asked for {decision.get('wanted')} replicas; {decision['clamp']} {did}."
     inputs = decision.get("inputs") or []
     if inputs:
         yield "  It rests on:"

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 from goodput.decide.change import Change
 from goodput.decide.change_text import in_the_way, under_way
 from goodput.decide.placement import Placed
+from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.conditions import Condition, ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Clamp, Decision
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import ModelView, PodState, PodView, PoolView, Tally
+from goodput.domain.observed import ModelView, PodView, PoolView, Tally
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.plan import Figures, Placement
 from goodput.domain.values import Value
@@ -41,8 +42,10 @@ class Findings(Value, frozen=True, kw_only=True):
     figures: Figures
     able: Capacity | None  # of one replica
     count: Tally
+    failed: tuple[PodView, ...]
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
+    slow: Slow
 
 
 def conditions(findings: Findings) -> tuple[Condition, ...]:
@@ -103,7 +106,8 @@ def _ready(findings: Findings) -> Condition:
     if view.intent.routing is RoutingMode.ROUTER and not view.router.ready:
         message = f"{ready} replicas are ready, but no router pod is"
         return Condition(ConditionType.READY, _FALSE, ConditionReason.ROUTER_NOT_READY, message)
-    return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, f"{ready} replicas serve")
+    message = "; ".join(part for part in (f"{ready} replicas serve", findings.slow.message) if part)
+    return Condition(ConditionType.READY, _TRUE, ConditionReason.SERVING, message)
 
 
 def _reconciling(findings: Findings) -> Condition:
@@ -144,8 +148,8 @@ def _stalled(findings: Findings) -> Condition:
         return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
     if findings.placed.placement is None and findings.placed.stalled:
         return Condition(kind, _TRUE, findings.placed.reason, findings.placed.message)
-    if findings.count.failed:
-        failed = [pod for pod in view.pool.pods if pod.state is PodState.FAILED]
+    failed = findings.failed
+    if failed:
         worst = min(failed, key=lambda pod: (_severity(pod), pod.name))
         reason = trouble_reason(worst)
         message = f"{len(failed)} of {len(view.pool.pods)} pods fail, {worst.name}: {worst.trouble or 'restarts'}"

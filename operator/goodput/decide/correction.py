@@ -192,7 +192,8 @@ def trim(
     """
     if not settled or recent.lower is None or recent.upper is None:
         return memory.trim, memory.trimmed_at
-    if now - memory.trimmed_at < (policy.miss_window_seconds if certain else policy.trim_seconds):
+    # Certain misses wait for no slow step: the replica that they add is starting at the next tick, and nothing settled.
+    if now - memory.trimmed_at < (2.0 * policy.scrape_seconds if certain else policy.trim_seconds):
         return memory.trim, memory.trimmed_at
     if certain:
         return max(_LEAST_TRIM, memory.trim * _CERTAIN_STEP), now

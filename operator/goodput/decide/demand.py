@@ -1,8 +1,10 @@
-"""Offered load from samples: a slow average, a fast estimate guarded against noise, and a trend where there is one."""
+"""Offered load from samples: the longest average that shorter ones agree with, a step, or a trend if there is one."""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import ceil, sqrt
+
+from msgspec.structs import replace
 
 from goodput.decide.policy import Policy
 from goodput.domain.samples import Samples
@@ -24,9 +26,10 @@ class Intervals(Value, frozen=True):
 
 
 class Demand(Value, frozen=True):
-    """Offered load in requests/s. `slope` is its growth per second, 0 where no trend is significant.
+    """Offered load in requests/s, known to `error` (one standard error, if arrivals are Poisson).
 
-    The trend is not believed beyond `most` times the load.
+    `slope` is its growth per second, 0 where no trend is significant. The trend is not believed beyond `most` times
+    the load.
     """
 
     rps: float
@@ -36,6 +39,8 @@ class Demand(Value, frozen=True):
     source: str  # average, step or trend
     intervals: int  # scrape intervals that were seen
     most: float = 1.0
+    error: float = 0.0
+    seconds: float = 0.0  # over which it is averaged
 
 
 def intervals(
@@ -52,7 +57,7 @@ def intervals(
     """
     width = policy.scrape_seconds
     if wanted is None:
-        wanted = policy.trend_intervals
+        wanted = policy.level_intervals
     bins = [0.0] * wanted
     earliest = end
     gap_end = 0.0
@@ -99,14 +104,98 @@ def estimate(seen: Intervals, policy: Policy) -> Demand | None:
     slow_counts = counts[: policy.slow_intervals]
     slow = sum(slow_counts) / (len(slow_counts) * width)
     fast = counts[0] / width
-    trend = _trend(_since_load_began(counts[: seen.apart]), policy)
-    if trend is not None:
+    trend = _trend(_since_load_began(counts[: min(seen.apart, policy.trend_intervals)]), policy)
+    half = policy.trend_intervals // 2
+    if trend is not None and (trend[1] < 0.0 or _above(counts, half, policy.trend_intervals, policy)):
         level, slope, most = trend
-        return Demand(max(0.0, level), slow, fast, slope, "trend", len(counts), most)
+        level = max(0.0, level)
+        known = Demand(level, slow, fast, slope, "trend", len(counts), most)
+        return _over(known, policy.slow_intervals * width)
     step = _step(counts, policy)
     if step is not None:
-        return Demand(step, slow, fast, 0.0, "step", len(counts))
-    return Demand(slow, slow, fast, 0.0, "average", len(counts))
+        return _over(Demand(step, slow, fast, 0.0, "step", len(counts)), 2.0 * width)
+    level, over = _level(counts, policy)
+    return _over(Demand(level, slow, fast, 0.0, "average", len(counts)), over * width)
+
+
+def _over(known: Demand, seconds: float) -> Demand:
+    """What is known from so many seconds."""
+    return replace(known, error=_error(known.rps * seconds) / seconds, seconds=seconds)
+
+
+def _error(requests: float) -> float:
+    """Standard error of a count of Poisson arrivals; never below one request."""
+    return sqrt(max(1.0, requests))
+
+
+def _level(counts: list[float], policy: Policy) -> tuple[float, int]:
+    """(requests/s, intervals averaged): the longest average that agrees with every shorter one.
+
+    Intervals of confidence of growing windows are intersected, until they have nothing in common or what is added
+    differs by itself: an average over a time in which the load moved is not one. A steady load is known to a percent or
+    two by that, where 75 s know it to five, and a load that moves is followed as fast as its movement exceeds the noise
+    of counting.
+    """
+    width = policy.scrape_seconds
+    over = min(policy.slow_intervals, len(counts))
+    total = sum(counts[:over])
+    level = total / (over * width)
+    low, high = 0.0, float("inf")
+    number = over
+    while True:
+        margin = policy.level_sigmas * _error(total)
+        low, high = max(low, (total - margin) / number), min(high, (total + margin) / number)
+        if low > high:
+            return level, over
+        level, over = total / (number * width), number
+        if number >= min(len(counts), policy.level_intervals):
+            return level, over
+        further = min(len(counts), policy.level_intervals, max(number + 1, number * 3 // 2))
+        older = sum(counts[number:further])
+        expected = total / number * (further - number)
+        if abs(older - expected) > policy.block_sigmas * _error(expected) * sqrt(further / number):
+            return level, over
+        total += older
+        number = further
+
+
+def distinct(refused_share: float, policy: Policy) -> float:
+    """Requests that are meant, over requests that come, where a share is refused and each refused one comes back.
+
+    A client asks again up to `repeats` times: each request comes 1 + r + r^2 + ... times. More of them than expected
+    look like load: what is refused makes at most so much of it, and more once more replicas serve and still refuse.
+    """
+    share = min(1.0, max(0.0, refused_share))
+    meant = 1.0 / sum(share**number for number in range(policy.repeats + 1))
+    return min(meant, policy.refused_most * (1.0 - share))
+
+
+def meant(demand: Demand, share: float) -> Demand:
+    """A share of the demand. That repeats grow is no trend of what is meant."""
+    if share == 1.0:
+        return demand
+    return replace(demand, rps=share * demand.rps, slope=0.0, error=share * demand.error, source="repeats")
+
+
+def latest(demand: Demand, policy: Policy) -> Demand:
+    """Demand as its shortest average has it, where that is lower: what is less certain, but falls with the load."""
+    if demand.source != "average" or demand.slow_rps >= demand.rps:
+        return demand
+    return _over(replace(demand, rps=demand.slow_rps), policy.slow_intervals * policy.scrape_seconds)
+
+
+def as_before(seen: Intervals, demand: Demand, since: float, policy: Policy) -> bool:
+    """Whether the load is the one of before something that it seemed to ask for, `since` seconds ago.
+
+    The shortest average before that is left out: it may be why.
+    """
+    first = ceil(since / policy.scrape_seconds) + policy.slow_intervals
+    before = seen.counts[first : first + 2 * policy.slow_intervals]
+    if len(before) < policy.slow_intervals:
+        return False
+    seconds = len(before) * policy.scrape_seconds
+    error = _error(sum(before)) / seconds
+    return abs(sum(before) / seconds - demand.rps) <= policy.level_sigmas * sqrt(error**2 + demand.error**2)
 
 
 def _step(counts: list[float], policy: Policy) -> float | None:
@@ -115,16 +204,28 @@ def _step(counts: list[float], policy: Policy) -> float | None:
     Two intervals, for a single one is a burst that is over before a replica could start; the first of them may hold
     only the end of the step. The rate is that of the newer one less its own noise, or of both where that is more.
     """
-    before = counts[2 : 2 + policy.slow_intervals]
+    before = counts[2:]
     if len(before) < 2:
         return None
-    mean = sum(before) / len(before)
+    level, over = _level(before, policy)
+    mean = level * policy.scrape_seconds
     newest, pair = counts[0], counts[0] + counts[1]
     # Poisson: both sides vary like their counts; at least one request of noise.
-    noise = sqrt(max(1.0, 2.0 * mean) * (1.0 + 2.0 / len(before)))
+    noise = sqrt(max(1.0, 2.0 * mean) * (1.0 + 2.0 / over))
     if newest <= mean or pair <= 2.0 * mean + policy.fast_sigmas * noise:
         return None
     return max(pair / 2.0, newest - sqrt(newest)) / policy.scrape_seconds
+
+
+def _above(counts: list[float], newest: int, after: int, policy: Policy) -> bool:
+    """Whether the newest intervals exceed the level of those before `after` by more than noise would."""
+    before = counts[after:]
+    if len(before) < policy.slow_intervals:
+        return True
+    level, over = _level(before, policy)
+    expected = newest * level * policy.scrape_seconds
+    noise = sqrt(max(1.0, expected) * (1.0 + newest / over))
+    return sum(counts[:newest]) - expected >= policy.moved_sigmas * noise
 
 
 def _since_load_began(counts: list[float]) -> list[float]:

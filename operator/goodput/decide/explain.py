@@ -5,8 +5,10 @@ from __future__ import annotations
 from goodput.domain.decision import Rejected, number
 
 
-def neighbours(replicas: int, load_rps: float | None, peak_rps: float, capacity_rps: float) -> tuple[Rejected, ...]:
-    """Why not one replica fewer, and why not one more."""
+def neighbours(
+    replicas: int, load_rps: float | None, peak_rps: float, capacity_rps: float, fewest: int = 0
+) -> tuple[Rejected, ...]:
+    """Why not one replica fewer, and why not one more; the author allows no fewer than `fewest`."""
     if load_rps is None or capacity_rps <= 0.0:
         return ()
     found = []
@@ -20,6 +22,8 @@ def neighbours(replicas: int, load_rps: float | None, peak_rps: float, capacity_
                 f"{number(have)} requests/s of capacity is less than the highest load to provide for in the window,"
                 f" {number(peak_rps)}"
             )
+        elif fewer < fewest:
+            reason = f"spec.scaling.minReplicas is {fewest}"
         else:
             reason = "load has not left room for the whole window"
         found.append(Rejected(f"{fewer} replicas", reason))

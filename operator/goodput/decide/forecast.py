@@ -15,6 +15,8 @@ from goodput.domain.values import Value
 _MOST_RATIOS = 40
 # Fewer requests than this in an average say nothing about growth.
 _LEAST_REQUESTS = 40.0
+# The highest of the averages of a horizon exceeds a steady load by up to so many standard errors of one (p90).
+_NOISE_SIGMAS = 1.8
 
 
 class Forecast(Value, frozen=True):
@@ -107,4 +109,7 @@ def learn_ratio(
     ).counts
     sums = [sum(counts[index : index + policy.slow_intervals]) for index in range(int(horizon / policy.scrape_seconds))]
     highest = max(sums, default=0.0) / window
-    return (*memory.max_ratios, round(max(1.0, highest / expected), 4))[-_MOST_RATIOS:], end
+    # What counting alone makes of a steady load is no growth: capacity is that of Poisson arrivals.
+    noise = _NOISE_SIGMAS / sqrt(expected * window)
+    grown = max(0.0, highest / expected - 1.0)
+    return (*memory.max_ratios, round(1.0 + sqrt(max(0.0, grown * grown - noise * noise)), 4))[-_MOST_RATIOS:], end

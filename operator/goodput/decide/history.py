@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, sqrt
+from math import exp, isfinite, sqrt
 
 import numpy as np
 
@@ -15,6 +15,12 @@ from goodput.perfmodel import Lengths
 
 # Standard errors by which misses must exceed what the objective allows before they are certain.
 _CERTAIN_SIGMAS = 2.0
+# What misses now does so for this many times as long as it was looked at, until more replicas serve.
+_LASTS = 1.5
+# Fewer differences between samples than this say nothing of how prompts vary.
+_LEAST_DEGREES = 2.0
+# Nothing below it is believed: the model of a replica's queue is one for requests of many lengths.
+_LEAST_VARIATION = 0.3
 
 
 class Attainment(Value, frozen=True):
@@ -43,6 +49,10 @@ class Totals(Value, frozen=True):
     generation_tokens: float = 0.0
     first_tokens: float = 0.0  # of the samples whose prompt tokens are known
     generated: float = 0.0  # requests that finished in the samples whose generated tokens are known
+    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
+    # Of the samples whose prompt tokens are known: how many, and the sum of (tokens computed)^2 / requests.
+    prompt_samples: float = 0.0
+    prompt_squares: float = 0.0
 
 
 def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[float] | None = None) -> list[Totals]:
@@ -62,6 +72,8 @@ def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[flo
     if begun is not None:
         chosen &= columns["at"] - columns["seconds"] >= np.array(begun)[whose]
     prompt, generation = columns["prompt_tokens"], columns["generation_tokens"]
+    computed, prompts = np.maximum(0.0, prompt - columns["cached_tokens"]), columns["first_tokens"]
+    told = (prompt > 0.0) & (prompts >= 1.0)
     summed = (
         columns["finished"],
         columns["good_lower"],
@@ -74,6 +86,9 @@ def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[flo
         generation,
         np.where(prompt > 0.0, columns["first_tokens"], 0.0),
         np.where(generation > 0.0, columns["finished"], 0.0),
+        columns["slow_missed"],
+        told,
+        np.where(told, computed * computed / np.maximum(1.0, prompts), 0.0),
     )
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     sums = np.add.reduceat(np.where(chosen, np.stack(summed), 0.0), starts, axis=1).T.tolist()
@@ -86,12 +101,15 @@ def attainment(seen: Totals, least_requests: float, routed: bool, *, explained: 
     """Attainment over a window.
 
     Requests that ended: finished, and those that the router answered with an error (without one: that engines refused).
-    `explained` leaves out the errors that capacity does not explain: only what engines refused counts then.
+    `explained` leaves out what the number of replicas does not explain: errors other than what engines refused, and
+    what missed on pods that are slower than the others.
 
     Late first tokens are charged to the upper bound as late as they can be, but what was seen before the window is no
     miss of it: it has no more of them than were seen in it.
     """
     lower, upper = seen.good_lower, max(seen.good_upper, seen.finished - seen.misses)
+    if explained:
+        lower, upper = lower + seen.slow_missed, upper + seen.slow_missed
     failed = seen.failed if routed else seen.rejected
     refused = min(failed, seen.rejected)
     ended = seen.finished + (refused if explained else failed)
@@ -108,6 +126,19 @@ def certainly_below(seen: Attainment, objective: float) -> bool:
         return False
     noise = sqrt(objective * (1.0 - objective) / seen.requests)
     return seen.upper < objective - _CERTAIN_SIGMAS * noise
+
+
+def spends_budget(seen: Attainment, recent: Attainment, objective: float, expected: float) -> bool:
+    """Whether misses as in the last moments, for half as long again, would break the objective over the window.
+
+    Requests that arrive by chance come in bunches: at a load that is held, a minute and a half may be bad by itself.
+    The present load makes `expected` requests in a window.
+    """
+    if recent.upper is None:
+        return False
+    allowed = (1.0 - objective) * max(recent.requests, min(seen.requests, expected))
+    missed = max(0.0, seen.requests - seen.good_upper) if seen.upper is not None else 0.0
+    return missed + _LASTS * (1.0 - recent.upper) * recent.requests >= allowed
 
 
 def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:
@@ -138,11 +169,33 @@ def window_seconds(request_p95: float | None, policy: Policy) -> float:
 
 
 def lengths(seen: Totals, expected: Lengths, policy: Policy) -> tuple[Lengths, float]:
-    """(means with those `expected` mixed in, at the expected variation; requests they were seen on)."""
+    """(means with those `expected` mixed in, and the variation; requests they were seen on)."""
     prior = policy.prior_requests
     # Tokens flow before requests end: until enough have ended, more tokens than requests say nothing.
     computed = max(0.0, seen.prompt_tokens - seen.cached_tokens)
     input_mean = (prior * expected.input_mean + computed) / (prior + seen.first_tokens)
     output_mean = (prior * expected.output_mean + seen.generation_tokens) / (prior + seen.generated)
-    found = Lengths(max(1.0, input_mean), max(1.0, output_mean), expected.input_variation, expected.output_variation)
+    variation = _input_variation(seen, computed, expected.input_variation)
+    found = Lengths(max(1.0, input_mean), max(1.0, output_mean), variation, expected.output_variation)
     return found, seen.first_tokens
+
+
+def _input_variation(seen: Totals, computed: float, expected: float) -> float:
+    """The variation `expected` of prompts, or less where they are seen to differ by less between samples.
+
+    The tokens of n prompts vary by n times the variance of one, and both are counted at first tokens. What is known of
+    it is an interval of confidence: inside it the expected value stays, or its noise would move the capacity. More is
+    not taken from it: a few prompts of another kind make any variance, and what they miss is seen. (How outputs vary
+    shows in no counter: their tokens are counted long before they end.)
+    """
+    degrees = seen.prompt_samples - 1.0
+    if degrees < _LEAST_DEGREES or computed <= 0.0:
+        return expected
+    prompts = seen.first_tokens
+    found = max(0.0, seen.prompt_squares - computed * computed / prompts) / degrees
+    squared = found * (prompts / computed) ** 2
+    # Long tails make few requests say less of a variance: excess kurtosis of a log-normal value, were it as expected.
+    wide = 1.0 + expected * expected
+    kurtosis = wide**4 + 2.0 * wide**3 + 3.0 * wide**2 - 6.0
+    most = sqrt(squared * exp(_CERTAIN_SIGMAS * sqrt(2.0 / degrees + kurtosis / prompts)))
+    return min(expected, max(_LEAST_VARIATION, most))

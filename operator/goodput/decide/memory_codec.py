@@ -10,7 +10,7 @@ import numpy as np
 
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
 from goodput.domain.change import NO_CHANGE, ChangeMark, Stage, Verdict
-from goodput.domain.memory import MARKED, MEMORY_VERSION, LoopMemory, PodMark
+from goodput.domain.memory import MARKED, MARKED_BEFORE, MEMORY_VERSION, LoopMemory, PodMark
 from goodput.domain.podtable import PodTable, empty
 from goodput.domain.samples import WIDTH, Sample, Samples
 
@@ -34,17 +34,20 @@ _MAYBE_NUMBERS = ("pool_mark", "objective")
 _TEXTS = ("shape",)
 # Absent in the memory of an operator that knew them not.
 _LATER_MAYBE_NUMBERS = ("accepted_per_draft", "draft_coverage")
+_LATER_NUMBERS = ("steady_until", "strained_rps", "proven_input_tokens", "proven_output_tokens", "slow_replaced_at")
+_LATER_TEXTS = ("slow_pod",)
 _LATER_SPEEDS = ("prefill_correction",)
 
 
 def dumps(memory: LoopMemory) -> str:
     """Text of `memory`: equal values give equal text."""
     body: dict[str, Any] = {"version": memory.version}
-    for name in (*_PLAIN, *_TEXTS, *_LATER_MAYBE_NUMBERS, *_LATER_SPEEDS):
+    for name in (*_PLAIN, *_TEXTS, *_LATER_TEXTS, *_LATER_MAYBE_NUMBERS, *_LATER_NUMBERS, *_LATER_SPEEDS):
         body[name] = getattr(memory, name)
     for name in (*_NUMBERS, *_MAYBE_NUMBERS):
         body[name] = list(getattr(memory, name))
     body["pods_seen_ready"] = list(memory.pods_seen_ready)
+    body["failed"] = [list(pair) for pair in memory.failed]
     body["loads"] = [list(pair) for pair in memory.loads]
     body["samples"] = [list(sample) for sample in memory.samples]
     # NaN, which is no JSON, is an absent value.
@@ -73,8 +76,12 @@ def loads(text: str) -> LoopMemory | None:
             values[name] = tuple(_maybe(value) for value in body[name])
         for name in _TEXTS:
             values[name] = _text(body[name])
+        for name in _LATER_TEXTS:
+            values[name] = _text(body.get(name, ""))
         for name in _LATER_MAYBE_NUMBERS:
             values[name] = _maybe(body.get(name))
+        for name in _LATER_NUMBERS:
+            values[name] = _number(body.get(name, 0.0))
         for name in _LATER_SPEEDS:
             values[name] = _number(body.get(name, 1.0))
         if not all(values[name] > 0.0 for name in _LATER_SPEEDS):
@@ -87,6 +94,7 @@ def loads(text: str) -> LoopMemory | None:
         return LoopMemory(
             **values,
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
+            failed=tuple((_text(uid), _text(trouble)) for uid, trouble in body.get("failed", ())),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),
@@ -114,6 +122,8 @@ def _change(row: list[Any] | None) -> ChangeMark:
 
 
 def _samples(rows: list[list[Any]]) -> Samples:
+    # Older operators did not know what slow pods missed.
+    rows = [[*row, 0.0] if len(row) == WIDTH - 1 else row for row in rows]
     if any(len(row) != WIDTH for row in rows):
         raise ValueError(f"a sample has {WIDTH} values")
     return Samples.of(Sample(*(_number(value) for value in row)) for row in rows)
@@ -121,6 +131,7 @@ def _samples(rows: list[list[Any]]) -> Samples:
 
 def _table(rows: list[list[Any]]) -> PodTable:
     """Marks of engine pods; those of another layout are those of another version."""
+    rows = [row + [0.0] * (MARKED - MARKED_BEFORE) if len(row) == MARKED_BEFORE + 1 else row for row in rows]
     if any(len(row) != MARKED + 1 for row in rows):
         raise ValueError(f"a mark has {MARKED} values")
     if not rows:

@@ -13,11 +13,13 @@ from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
 from goodput.decide.correction import for_placement
 from goodput.decide.engine import prior_lengths
+from goodput.decide.failed import failed_pods
 from goodput.decide.forecast import startup_seconds
 from goodput.decide.placement import Placed, moving, place, running
 from goodput.decide.podcounts import Counted
 from goodput.decide.policy import Policy
-from goodput.decide.sizing import size
+from goodput.decide.sizing import rps_of_each, size
+from goodput.decide.slow import Slow, find
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
 from goodput.decide.victims import victims
@@ -76,12 +78,14 @@ class Looked(Value, frozen=True):
     window: float  # seconds of the attainment
     # What a decision may still mend: since the last change took effect, at most a minute or two ago.
     recent_since: float
+    slow: Slow
 
 
 def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet: Fleet) -> Looked:
     """Read the telemetry of one Model; `counted` is what its engine pods did, None where that cannot be told."""
     policy, now = fleet.policy, fleet.now
     reading = read(view, memory, policy, now, counted=counted, telemetry_error=fleet.telemetry_error)
+    reading.marks, slow = find(reading.marks, view.pool, now, policy, memory)
     p95 = view.telemetry.pool.request_seconds_p95 if view.telemetry and view.telemetry.pool else None
     window = history.window_seconds(p95, policy)
     samples = memory.samples.with_new(reading.sample, now - max(window, policy.attainment_window_seconds))
@@ -89,7 +93,7 @@ def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet:
     recent_since = max(
         now - policy.miss_window_seconds, count.newest_ready_at + policy.scrape_seconds, memory.last_scale_up_at
     )
-    return Looked(view, memory, reading, samples, count, window, recent_since)
+    return Looked(view, memory, reading, samples, count, window, recent_since, slow)
 
 
 class Seen(Value, frozen=True):
@@ -157,9 +161,12 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         lengths_requests=lengths_requests,
         attainment=history.attainment(seen.windowed, least, routed),
         recent=seen.recent,
+        recent_seconds=fleet.now - looked.recent_since + policy.scrape_seconds,
         window=looked.window,
         count=looked.count,
         change=change,
+        slow=looked.slow,
+        failed=failed_pods(view.pool, memory),
         asked=asked,
     )
     if placed.placement is not None and intent.objective is not None:
@@ -200,12 +207,12 @@ def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:
     return max(0, pool.spec_replicas - surge), surge
 
 
-def _stand_ins(pool: PoolView, lost: int, base: int) -> int:
-    """Replicas to add because `lost` pods sit on lost nodes: gone again once enough others are ready."""
-    if not lost:
+def _stand_ins(pool: PoolView, lost: int, slow: str, base: int) -> int:
+    """Replicas to add for pods on lost nodes, and for a slow one: gone again once enough others are ready."""
+    if not lost and not slow:
         return 0
-    healthy = sum(1 for pod in pool.pods if pod.state is PodState.READY and not pod.node_lost)
-    return min(lost, max(0, base - healthy))
+    healthy = sum(1 for pod in pool.pods if pod.state is PodState.READY and not pod.node_lost and pod.name != slow)
+    return min(lost + bool(slow), max(0, base - healthy))
 
 
 def _conclude(work: Work) -> ModelPlan:
@@ -240,7 +247,7 @@ def _conclude(work: Work) -> ModelPlan:
         if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
             rule = Rule.BOUNDS
         total = limited.replicas
-        surge = _stand_ins(pool, work.count.lost, total)
+        surge = _stand_ins(pool, work.count.lost, work.slow.replaced, total)
         if surge:
             whole = bounds.with_stand_ins(
                 total, surge, intent, placement, pool=pool, shared=fleet.shared, policy=policy
@@ -279,7 +286,7 @@ def _conclude(work: Work) -> ModelPlan:
         inputs=inputs,
         detail=detail,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
-        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps),
+        + explain.neighbours(total, work.load_rps, work.peak_rps, work.capacity_rps, intent.min_replicas),
     )
     figures = outcome.figures(work, runs, total)
     plan = None
@@ -288,7 +295,9 @@ def _conclude(work: Work) -> ModelPlan:
             name=SERVE_POOL,
             replicas=runs,
             placement=_to_render(work, placement),
-            victims=victims(pool, runs, in_flight(view)) if runs < pool.spec_replicas or surge else (),
+            victims=victims(pool, runs, in_flight(view), work.slow.replaced)
+            if runs < pool.spec_replicas or surge
+            else (),
         )
     findings = Findings(
         view=view,
@@ -300,8 +309,10 @@ def _conclude(work: Work) -> ModelPlan:
         figures=figures,
         able=work.able,
         failing=work.failing,
+        failed=work.failed,
         count=work.count,
         change=change,
+        slow=work.slow,
     )
     return ModelPlan(
         key=intent.key,
@@ -388,17 +399,23 @@ def _wanted(work: Work, base: int) -> _Law:
         current=base,
         load_rps=None if blind else work.load_rps,
         floor_rps=work.floor_rps,
+        lacking=work.slow.lacking,
+        demand_rps=work.demand.rps if work.demand is not None else 0.0,
+        noisy_rps=work.noisy_rps,
         capacity_rps=work.capacity_rps,
         plain_capacity_rps=work.plain_rps,
         certain_misses=work.certain,
         coming=pool.coming,
         # Pods of another shape are those that the load is on: what one of the new shape does says nothing of them.
         rolling_out=pool.rolling_out or (placement is not None and moving(pool, placement)),
+        failing=bool(work.failing),
         fresh=fresh,
         startup_seconds=work.startup,
         drain_seconds=drain,
     )
     law = replicas.wanted(situation, loads, memory, policy, now)
+    if law.rule is Rule.SCALE_DOWN_ALLOWED:
+        law = replicas.once_fewer(law, situation, rps_of_each(work, law.replicas))
     if law.rule is Rule.CERTAIN_MISSES and loads:
         # What was added against misses is needed for a whole window, or the next tick would take it away again.
         at, load = loads[-1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from goodput.decide.demand import as_before
+from goodput.decide.failed import remembered
 from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
@@ -20,6 +22,8 @@ def inputs(work: Work) -> tuple[Quantity, ...]:
     found: list[Quantity] = []
     if work.demand is not None:
         found.append(Quantity("demand", round(work.demand.rps, 4), "requests/s"))
+    if work.distinct < 0.995:
+        found.append(Quantity("of it not repeated", round(work.distinct, 3)))
     if work.outlook is not None:
         found.append(Quantity("forecast", round(work.outlook.rps, 4), "requests/s"))
         found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
@@ -39,13 +43,18 @@ def detail(work: Work, surge: int) -> str:
     parts = []
     if surge:
         lost = sorted({pod.node for pod in work.view.pool.pods if pod.node_lost and pod.node is not None})
-        parts.append(f"{surge} of them stand in for pods on lost nodes ({', '.join(lost)})")
+        whom = f"pods on lost nodes ({', '.join(lost)})" if lost else work.slow.replaced
+        parts.append(f"{surge} of them stand in for {whom}")
+    if work.slow.known:
+        parts.append(work.slow.message)
     if work.reading.problem is not None:
         parts.append(work.reading.message)
     if work.placed.placement is None:
         parts.append(work.placed.message)
     if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")
+    if work.distinct < 0.995:
+        parts.append("refused requests are taken to come back, and count once")
     if work.view.pool.foreign_scaler:
         parts.append(f"{work.view.pool.foreign_scaler} scales it")
     return "; ".join(parts)
@@ -138,6 +147,7 @@ def remember(
         last_scale_up_at=now if decision.action is Action.SCALE_UP else memory.last_scale_up_at,
         last_scale_down_at=now if decision.action is Action.SCALE_DOWN else memory.last_scale_down_at,
         room_since=room_since,
+        failed=remembered(work.failed),
         desired=runs,
         samples=work.samples,
         marks=reading.marks,
@@ -150,11 +160,38 @@ def remember(
         objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),
         max_ratios=ratios,
         ratio_at=ratio_at,
+        steady_until=_steady_until(work, decision),
+        strained_rps=_strained_rps(work, decision),
+        slow_pod=work.slow.replaced,
+        slow_replaced_at=now if work.slow.replaced not in ("", memory.slow_pod) else memory.slow_replaced_at,
         correction=work.correction if work.correction is not None else memory.correction,
         prefill_correction=work.prefill_correction if sized else memory.prefill_correction,
         accepted_per_draft=work.accepted_per_draft if sized else memory.accepted_per_draft,
         draft_coverage=work.draft_coverage if sized else memory.draft_coverage,
-        proven_rps=work.proven_rps if sized else memory.proven_rps,
+        proven_rps=work.proven.rps if sized else memory.proven_rps,
+        proven_input_tokens=work.proven.input_tokens if sized else memory.proven_input_tokens,
+        proven_output_tokens=work.proven.output_tokens if sized else memory.proven_output_tokens,
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )
+
+
+def _steady_until(work: Work, decision: Decision) -> float:
+    """How long replicas are kept against the noise of a load that is the same since before the last one was added."""
+    memory, counts, demand, policy = work.memory, work.counts, work.demand, work.fleet.policy
+    if decision.action in (Action.SCALE_UP, Action.SCALE_DOWN):
+        return 0.0
+    since = work.fleet.now - memory.last_scale_up_at
+    if counts is not None and demand is not None and as_before(counts, demand, since, policy):
+        return memory.last_scale_up_at + policy.steady_seconds
+    return memory.steady_until
+
+
+def _strained_rps(work: Work, decision: Decision) -> float:
+    """Load of one replica when one that had been taken away was added again; 0: none was."""
+    memory = work.memory
+    if decision.action is not Action.SCALE_UP or work.demand is None:
+        return memory.strained_rps
+    if not memory.last_scale_down_at or work.fleet.now - memory.last_scale_down_at > work.fleet.policy.steady_seconds:
+        return 0.0
+    return round(work.demand.rps / max(1, decision.from_replicas), 4)

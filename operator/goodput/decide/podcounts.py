@@ -20,10 +20,13 @@ from goodput.domain.intent import Objective
 from goodput.domain.memory import (
     ABORTED,
     ARRIVAL_RATE,
+    BUSY,
     CARRY_LOWER,
     CARRY_SINCE,
     CARRY_UPPER,
     MARKED,
+    SERVED,
+    SLOW_SINCE,
     LoopMemory,
 )
 from goodput.domain.observed import PoolView
@@ -64,6 +67,7 @@ class Sums:
     upper: float = 0.0
     rejected: float = 0.0
     arrived: float = 0.0
+    slow_missed: float = 0.0
     # Of each pod that went away or started anew: requests in flight at its last scrape, times the seconds since.
     gone: float = 0.0
     # Gauges of all pods that exist, with a new scrape or without.
@@ -91,7 +95,7 @@ def count_pods(looks: Sequence[Look], policy: Policy) -> list[Counted]:
     """Count the engine pods of all these Models; one that went away may have served a scrape interval unseen."""
     aligned = [_align(look) for look in looks]
     filled = [(look, rows) for look, rows in zip(looks, aligned, strict=True) if len(rows.table)]
-    found = iter(_count([look for look, _ in filled], [rows for _, rows in filled]) if filled else ())
+    found = iter(_count([look for look, _ in filled], [rows for _, rows in filled], policy) if filled else ())
     return [
         _conclude(look, rows, next(found) if len(rows.table) else None, policy)
         for look, rows in zip(looks, aligned, strict=True)
@@ -221,7 +225,7 @@ class _Compared:
     gone: Column  # as in Sums
 
 
-def _compare(fleet: _Fleet) -> _Compared:
+def _compare(fleet: _Fleet, policy: Policy) -> _Compared:
     values, before = fleet.values, fleet.marks.copy()
     scraped, first, finished = values[:, pt.SCRAPED_AT], values[:, pt.FIRST_TOKENS], values[:, pt.FINISHED]
     started = before[:, pt.SCRAPED_AT].copy()
@@ -233,7 +237,9 @@ def _compare(fleet: _Fleet) -> _Compared:
     if fell.any():
         # The engine restarted: what was in flight may have finished well before it, unseen.
         upper_lost[fell] = lost(before[fell])
-        gone[fell] = _or_zero(before[fell, pt.RUNNING]) * np.maximum(0.0, (scraped - started)[fell])
+        # It died before it missed a scrape, however long it was away.
+        unseen = np.clip(scraped - started, 0.0, policy.scrape_seconds)
+        gone[fell] = _or_zero(before[fell, pt.RUNNING]) * unseen[fell]
         for row in np.flatnonzero(fell).tolist():
             started[row] = max(started[row], _served_since(*fleet.pod(row), scraped[row]) or 0.0)
         before[fell] = 0.0
@@ -245,9 +251,9 @@ def _compare(fleet: _Fleet) -> _Compared:
     return _Compared(before, started, counted, kept_old, ~marked & silent, fleet.rebased & ~fell, upper_lost, gone)
 
 
-def _count(looks: Sequence[Look], rows: Sequence[_Rows]) -> list[_Found]:
+def _count(looks: Sequence[Look], rows: Sequence[_Rows], policy: Policy) -> list[_Found]:
     fleet = _gather(looks, rows)
-    values, compared = fleet.values, _compare(fleet)
+    values, compared = fleet.values, _compare(fleet, policy)
     before = compared.before
     scraped, first = values[:, pt.SCRAPED_AT], values[:, pt.FIRST_TOKENS]
     waiting, running = _or_zero(values[:, pt.WAITING]), _or_zero(values[:, pt.RUNNING])
@@ -266,12 +272,21 @@ def _count(looks: Sequence[Look], rows: Sequence[_Rows]) -> list[_Found]:
     new[:, CARRY_LOWER : CARRY_SINCE + 1] = np.stack(carry, axis=1)
     new[:, ABORTED] = aborted
     new[:, ARRIVAL_RATE] = np.round(arrived / seconds, 4)
+    kept = 0.5 ** (seconds / policy.slow_halflife_seconds)
+    new[:, SERVED] = np.round(kept * _or_zero(before[:, SERVED]) + ended, 3)
+    ran = (running + _or_zero(before[:, pt.RUNNING])) / 2.0
+    new[:, BUSY] = np.round(kept * _or_zero(before[:, BUSY]) + ran * seconds, 3)
+    new[:, SLOW_SINCE] = _or_zero(before[:, SLOW_SINCE])
     new[~compared.counted, pt.COUNTERS :] = 0.0
     new[compared.kept_old] = fleet.marks[compared.kept_old]
 
     ones = np.ones(len(values))
     # In the order of Sums.
-    counts = (scraped, seconds, ones, got_first, ended, *judged.misses, judged.lower, judged.upper, rejected, arrived)
+    slow = np.where(before[:, SLOW_SINCE] > 0.0, ended - judged.upper, 0.0)
+    counts = (
+        *(scraped, seconds, ones, got_first, ended, *judged.misses),
+        *(judged.lower, judged.upper, rejected, arrived, slow),
+    )
     per_pod = np.where(compared.counted, np.stack(counts), 0.0)
     per_pod[_UPPER] += compared.upper_lost
     gauges = np.where(fleet.alive, np.stack((waiting, running, running * running, ones)), 0.0)

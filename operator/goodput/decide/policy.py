@@ -11,17 +11,32 @@ class Policy(Value, frozen=True, kw_only=True):
 
     tick_seconds: float = 10.0  # between two decisions
     scrape_seconds: float = 15.0  # between two scrapes of one pod
-    # The slow estimate of demand, in scrape intervals: long enough to average Poisson noise, short enough for a ramp.
+    # The shortest average of demand, in scrape intervals, and the longest: as long as the load is seen not to move.
     slow_intervals: int = 5
+    level_intervals: int = 40
+    # Averages agree as long as they differ by less than this many standard errors of each (Poisson).
+    level_sigmas: float = 1.75
+    block_sigmas: float = 2.5  # and what is older than an average belongs to it if it differs by less than these
     trend_intervals: int = 8  # intervals to which a trend is fitted
     # The fast estimate acts alone only when it exceeds what went before by this many standard errors (Poisson).
-    fast_sigmas: float = 2.5
+    fast_sigmas: float = 3.7
     # A trend counts when its slope exceeds this many standard errors: it moves the forecast over a whole horizon.
     trend_sigmas: float = 3.0
+    moved_sigmas: float = 3.0  # and when what came of late differs by this many from what came before
+    # After a replica was added under a load that did not move, replicas fall for so long only to what the highest
+    # estimates need that counting makes of that load: so many standard errors of the shortest average (one an hour).
+    steady_seconds: float = 3600.0
+    steady_sigmas: float = 3.5
+    relieved: float = 0.95  # and to no more than this share of the load of each when the last one was added
+    # Clients ask again for what engines refused, so many times: as often as the common client libraries do.
+    repeats: int = 2
+    refused_most: float = 2.0  # what is refused counts for no more load than makes it this many times what is served
     attainment_window_seconds: float = 600.0
     memory_window_seconds: float = 1800.0  # longest history of samples
     cooldown_seconds: float = 120.0  # least time for which load must leave room before replicas fall
     headroom: float = 0.10  # share of the load kept free when replicas fall
+    # ... together with this many standard errors of its estimate (p95).
+    down_sigmas: float = 1.65
     # A forecast must exceed what runs by this share to call for more: hysteresis against its own noise.
     up_tolerance: float = 0.03
     # Demand may grow by this share over one minute, before experience says otherwise; growth goes with the square root
@@ -50,6 +65,11 @@ class Policy(Value, frozen=True, kw_only=True):
     # Prefill is seen through requests that finished: later, and fewer of them than tokens.
     prefill_halflife_seconds: float = 240.0
     acceptance_halflife_seconds: float = 300.0
+    # A pod is slow below this share of the speed of the others, and known to be after it was for so long.
+    slow_share: float = 0.75
+    slow_seconds: float = 300.0
+    slow_halflife_seconds: float = 60.0
+    slow_replace_seconds: float = 3600.0  # least time between two replacements of slow pods
     warmup_seconds: float = 30.0  # after a pod turned ready, residuals do not count
     # Lengths assumed until metrics speak: the means of a public conversation trace, worth this many requests.
     prior_input_tokens: float = PRIOR_INPUT_TOKENS

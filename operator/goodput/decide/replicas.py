@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import ceil
 
+from msgspec.structs import replace
+
 from goodput.decide.policy import Policy
 from goodput.domain.decision import Rule
 from goodput.domain.memory import LoopMemory
@@ -36,21 +38,25 @@ class Situation(Value, frozen=True, kw_only=True):
     current: int
     load_rps: float | None
     floor_rps: float  # what must stay served after a scale-down: load, or demand with head-room
+    demand_rps: float
+    noisy_rps: float  # the highest that noise makes of the load within hours
+    lacking: float  # replicas that slow pods lack
     capacity_rps: float
     plain_capacity_rps: float  # without the trim of undecided misses
     certain_misses: bool
     coming: int  # replicas on their way
     rolling_out: bool
+    failing: bool  # pods fail, or requests for reasons that replicas do not heal
     fresh: bool
     startup_seconds: float
     drain_seconds: float
 
 
-def needed(load_rps: float, capacity_rps: float) -> int:
-    """Replicas for a load; 0 load needs none (the minimum is a bound, not a need)."""
+def needed(load_rps: float, capacity_rps: float, lacking: float = 0.0) -> int:
+    """Replicas for a load; 0 load needs none (the minimum is a bound, not a need). Slow ones lack what others do."""
     if capacity_rps <= 0.0:
         return 1
-    return max(0, ceil(load_rps / capacity_rps - 1e-9))
+    return max(0, ceil(load_rps / capacity_rps + lacking - 1e-9))
 
 
 def remember_load(
@@ -96,8 +102,8 @@ def wanted(
     if situation.load_rps is None:
         return Wanted(current, Rule.HOLD_METRICS, 0.0, 0.0, window)
     tolerated = situation.load_rps / (1.0 + policy.up_tolerance)
-    up = needed(tolerated, situation.capacity_rps)
-    plain = needed(tolerated, situation.plain_capacity_rps)
+    up = needed(tolerated, situation.capacity_rps, situation.lacking)
+    plain = needed(tolerated, situation.plain_capacity_rps, situation.lacking)
     rule = Rule.DEMAND if plain >= up else Rule.TRIM
     if rule is Rule.TRIM:
         up = min(up, max(plain, current) + 1)
@@ -112,7 +118,7 @@ def wanted(
         down = min(last, down + 1) if long_covered else down + 1
     # Replicas that were just added serve for a window before one may go: what is believed of them moves meanwhile.
     covered = covered and memory.last_scale_up_at <= now - window
-    now_down = needed(situation.floor_rps, situation.capacity_rps)
+    now_down = needed(situation.floor_rps, situation.capacity_rps, situation.lacking)
     room_since = (memory.room_since or now) if now_down < current else 0.0
     if now_down >= current:
         resting = Rule.HOLD_STARTING if situation.coming else Rule.ENOUGH
@@ -121,13 +127,36 @@ def wanted(
         return Wanted(current, Rule.HOLD_STARTING, 0.0, peak, window)
     if situation.rolling_out:
         return Wanted(current, Rule.HOLD_ROLLOUT, room_since, peak, window)
+    if situation.failing:
+        # Fewer serve than the number says, and what they refuse or cut is load that comes back.
+        return Wanted(current, Rule.HOLD_FAILING, room_since, peak, window)
     if not situation.fresh:
         return Wanted(current, Rule.HOLD_METRICS, room_since, peak, window)
     if now - memory.born_at < window:
         return Wanted(current, Rule.HOLD_MEMORY, room_since, peak, window)
+    if now < memory.steady_until:
+        down = max(down, _against_noise(situation, memory, policy))
     if down < current and covered:
         return Wanted(down, Rule.SCALE_DOWN_ALLOWED, room_since, peak, window)
     return Wanted(current, Rule.SCALE_DOWN_WAITING, room_since, peak, window)
+
+
+def once_fewer(law: Wanted, situation: Situation, capacity_rps: float) -> Wanted:
+    """`law` if so few replicas hold the load at `capacity_rps`, which is what each does once there are no more: fewer
+    share bursts less evenly, and what was taken away would come back at once."""
+    enough = max(law.replicas, needed(situation.floor_rps, capacity_rps, situation.lacking))
+    if enough < situation.current:
+        return replace(law, replicas=enough)
+    return replace(law, replicas=situation.current, rule=Rule.SCALE_DOWN_WAITING)
+
+
+def _against_noise(situation: Situation, memory: LoopMemory, policy: Policy) -> int:
+    """Replicas that a load which does not move needs for good: against the noise of its estimate, and not as strained
+    as they were when the last one was added."""
+    for_noise = needed(situation.noisy_rps / (1.0 + policy.up_tolerance), situation.capacity_rps, situation.lacking)
+    if not memory.strained_rps:
+        return for_noise
+    return max(for_noise, needed(situation.demand_rps, policy.relieved * memory.strained_rps))
 
 
 def _room(
@@ -136,4 +165,4 @@ def _room(
     """(replicas for the highest load of `window`, that load, whether all of the window was watched)."""
     recent = [load for at, load in loads if at > now - window]
     peak = max(recent, default=situation.floor_rps)
-    return needed(peak, situation.capacity_rps), peak, bool(loads) and loads[0][0] <= now - window
+    return needed(peak, situation.capacity_rps, situation.lacking), peak, bool(loads) and loads[0][0] <= now - window

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 from goodput.decide import history
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
-from goodput.decide.demand import Demand, estimate, intervals
+from goodput.decide.demand import Demand, distinct, estimate, intervals, latest, meant
 from goodput.decide.engine import shape_of
 from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, running
 from goodput.decide.policy import Policy
+from goodput.decide.proven import Proven
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
-from goodput.domain.observed import PodState, PoolView
+from goodput.domain.observed import PodState, PodView, PoolView
 from goodput.domain.plan import Placement
 from goodput.perfmodel import capacity
 
 # Up to so many times the capacity that priors give, live speeds alone are believed: so much do priors err, by a fifth
 # in each efficiency. Beyond it, load has to show it.
 _PRIORS_ERR = 1.4
+# Fewer refusals than this share do not change what the load is taken for.
+_LEAST_REFUSED = 0.02
 
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
@@ -40,7 +44,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     correction, prefill = memory.correction, memory.prefill_correction
     if not reading.blind:
         if reading.demand_at:
-            work.demand = estimate(intervals(work.samples, reading.tail, reading.demand_at, policy), policy)
+            work.counts = intervals(work.samples, reading.tail, reading.demand_at, policy)
+            work.demand = estimate(work.counts, policy)
         if reading.engine_seconds:
             correction = speed(
                 memory,
@@ -70,6 +75,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     if correction > 1.0 or prefill > 1.0:
         prior = capacity(arch, gpu, shape, work.lengths, objective, replicas=beside)
         work.plain_rps = min(work.able.rps, max(_PRIORS_ERR * prior.rps, 1.1 * memory.proven_rps))
+    work.proven = Proven.of(memory)
+    work.plain_rps = max(work.plain_rps, work.proven.floor_rps(work.lengths))
     demand = work.demand
     if demand is not None and ready:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
@@ -81,6 +88,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         and demand is not None
         and recent.upper is not None
         and history.certainly_below(recent, objective.attainment)
+        and history.spends_budget(work.attainment, recent, objective.attainment, demand.slow_rps * work.window)
         and work.able.feasible
         and not work.failing
         and (
@@ -100,21 +108,69 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         now=now,
         policy=policy,
     )
-    proven = memory.proven_rps
-    held = recent.lower is not None and recent.lower >= objective.attainment
-    if held and demand is not None and ready and not changing and not reading.unlisted:
-        proven = max(proven, round(demand.slow_rps / ready, 4))
-    work.correction, work.prefill_correction, work.proven_rps = correction, prefill, proven
+    if demand is not None and ready and not changing and not reading.unlisted:
+        work.proven = _proof(work, recent, demand, objective)
+    work.correction, work.prefill_correction = correction, prefill
     work.accepted_per_draft, work.draft_coverage = accepted, coverage
     work.tokens_per_step = shape.drafts.tokens_per_step if shape.drafts is not None else None
     work.trim, work.trimmed_at = trimmed, trimmed_at
     work.capacity_rps = work.plain_rps * trimmed
     if demand is not None:
-        work.outlook = forecast(demand, memory, work.startup, policy)
-        # What waits beyond what the objective allows must be gone by the time that new replicas serve.
-        backlog = reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
-        work.load_rps = work.outlook.rps + backlog
-        work.floor_rps = max(work.load_rps, demand.rps * (1.0 + policy.headroom))
+        _provide(work, demand, objective)
+
+
+def rps_of_each(work: Work, replicas: int) -> float:
+    """What each of so many replicas is believed to hold once they are all there are."""
+    able, arch, gpu, objective = work.able, work.view.intent.architecture, work.placed.gpu, work.view.intent.objective
+    if able is None or able.rps <= 0.0 or arch is None or gpu is None or objective is None or work.shape is None:
+        return work.capacity_rps
+    beside = max(1, replicas - 1) if work.view.routed else 1
+    alone = capacity(
+        arch,
+        gpu,
+        work.shape,
+        work.lengths,
+        objective,
+        correction=work.correction if work.correction is not None else 1.0,
+        prefill_correction=work.prefill_correction,
+        replicas=beside,
+    )
+    return work.capacity_rps * min(1.0, alone.rps / able.rps)
+
+
+def _provide(work: Work, demand: Demand, objective: Objective) -> None:
+    """The load to provide for, and what must stay served after a scale-down."""
+    policy = work.fleet.policy
+    refused = _refused_share(work, demand) if work.view.routed else 0.0
+    work.distinct = distinct(refused, policy) if refused > _LEAST_REFUSED else 1.0
+    work.outlook = forecast(meant(demand, work.distinct), work.memory, work.startup, policy)
+    # What waits beyond what the objective allows must be gone by the time that new replicas serve.
+    backlog = work.reading.waiting / max(objective.ttft_seconds or 0.0, work.startup)
+    work.load_rps = work.outlook.rps + backlog
+    # Nothing shrinks on a guess at what clients repeat.
+    low = latest(demand, policy)
+    kept_free = sqrt((policy.headroom * low.rps) ** 2 + (policy.down_sigmas * low.error) ** 2)
+    falls_to = work.outlook.rps * (low.rps / demand.rps if demand.rps > 0.0 else 1.0)
+    work.floor_rps = max((falls_to if work.distinct == 1.0 else work.outlook.rps) + backlog, low.rps + kept_free)
+    counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
+    work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
+
+
+def _proof(work: Work, recent: history.Attainment, demand: Demand, objective: Objective) -> Proven:
+    """What the last moments prove of a replica. What came is no proof: what was served well is."""
+    ready = work.count.ready
+    if recent.lower is not None and recent.lower >= objective.attainment:
+        served = min(demand.slow_rps, recent.good_lower / work.recent_seconds)
+        return work.proven.held(served / ready, work.lengths)
+    return work.proven.missed(demand.slow_rps / ready) if work.certain else work.proven
+
+
+def _refused_share(work: Work, demand: Demand) -> float:
+    """Of the requests that make the demand, the share that engines refused."""
+    policy = work.fleet.policy
+    since = work.reading.demand_at - min(demand.seconds, policy.slow_intervals * policy.scrape_seconds)
+    sums = work.samples.after(since)
+    return min(sums.failed, sums.rejected) / sums.offered if sums.offered > 0.0 else 0.0
 
 
 def _load_explains(demand: Demand, capacity_rps: float, policy: Policy) -> bool:
@@ -146,7 +202,8 @@ def _observation(work: Work, changing: bool) -> Observation:
         prefill_count=reading.prefill_count,
         drafts=reading.drafts,
         accepted_tokens=reading.accepted_tokens,
-        warm=not changing and now - newest >= policy.warmup_seconds,
+        # Times are means over the pool: those of a slow pod are none of a replica.
+        warm=not changing and not work.slow.suspected and now - newest >= policy.warmup_seconds,
     )
 
 
@@ -158,18 +215,16 @@ def _recent(work: Work) -> history.Attainment:
     return history.attainment(work.recent, least, routed, explained=True)
 
 
-def _only_new_revision_fails(pool: PoolView) -> bool:
+def _only_new_revision_fails(pool: PoolView, failed: Sequence[PodView]) -> bool:
     """Whether a blocked roll-out is all that fails: no request goes to such pods, the old ones serve them."""
-    failed = [pod for pod in pool.pods if pod.state is PodState.FAILED]
     serving = any(pod.state is PodState.READY and pod.revision != pool.revision for pod in pool.pods)
     return pool.rolling_out and serving and all(pod.revision == pool.revision for pod in failed)
 
 
 def _failing(work: Work, recent: history.Attainment, objective: Objective) -> str:
     """Why requests fail for reasons that replicas do not heal; empty where they do not."""
-    failed_pods = work.count.failed
-    if failed_pods and not _only_new_revision_fails(work.view.pool):
-        return f"{failed_pods} of {len(work.view.pool.pods)} pods fail to run"
+    if work.failed and not _only_new_revision_fails(work.view.pool, work.failed):
+        return f"{len(work.failed)} of {len(work.view.pool.pods)} pods fail to run"
     errors = recent.failed - recent.refused
     ended = recent.requests + errors
     if errors > (1.0 - objective.attainment) * ended and errors > recent.refused + 5.0:

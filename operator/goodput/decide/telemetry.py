@@ -154,6 +154,7 @@ def read(
             generation_tokens=tokens[2],
             first_tokens=sums.first,
             failed=failed,
+            slow_missed=sums.slow_missed,
         )
     _freshness(reading, view, telemetry, counted, policy=policy, now=now)
     return reading

@@ -17,19 +17,23 @@ _ORDER = {
 }
 
 
-def victims(pool: PoolView, replicas: int, in_flight: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
+def victims(
+    pool: PoolView, replicas: int, in_flight: Mapping[str, float], slow: str = ""
+) -> tuple[tuple[str, int], ...]:
     """(pod, deletion cost) of the pods to remove for `replicas` to be left.
 
-    On lost nodes first, then not ready, then who was chosen before, then the least loaded and the youngest.
+    On lost nodes first, then the one that is `slow`, then not ready, then who was chosen before, then the least loaded
+    and the youngest.
     """
     alive = [pod for pod in pool.pods if pod.state is not PodState.TERMINATING]
     surplus = len(alive) - replicas
     if surplus <= 0:
         return ()
 
-    def rank(pod: PodView) -> tuple[int, int, int, float, float, str]:
+    def rank(pod: PodView) -> tuple[int, int, int, int, float, float, str]:
         return (
             0 if pod.node_lost else 1,
+            0 if pod.name == slow else 1,
             _ORDER[pod.state],
             min(0, pod.deletion_cost),
             in_flight.get(pod.name, 0.0),

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from goodput.decide import bounds, history
 from goodput.decide.change import Change
-from goodput.decide.demand import Demand
+from goodput.decide.demand import Demand, Intervals
 from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
+from goodput.decide.proven import UNPROVEN, Proven
+from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import GpuSupply, ModelView, Tally
+from goodput.domain.observed import GpuSupply, ModelView, PodView, Tally
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape
@@ -47,11 +49,16 @@ class Work:
     lengths_requests: float
     attainment: history.Attainment
     recent: history.Totals  # of the last moments, since the last change took effect
+    recent_seconds: float  # that those are of, at most
     window: float  # seconds of the attainment
     count: Tally
     change: Change
+    slow: Slow
+    failed: tuple[PodView, ...]
     asked: Placed  # of what is asked for, whether or not it may serve yet
+    counts: Intervals | None = None
     demand: Demand | None = None
+    distinct: float = 1.0  # requests that are meant, over requests that come
     outlook: Forecast | None = None
     shape: Shape | None = None  # of the replicas that run, with their drafts as counted
     able: Capacity | None = None  # of one replica, at the learned speed
@@ -59,6 +66,7 @@ class Work:
     plain_rps: float = 0.0  # believed, without the trim
     load_rps: float | None = None
     floor_rps: float = 0.0
+    noisy_rps: float = 0.0
     peak_rps: float = 0.0
     utilisation: float | None = None
     certain: bool = False
@@ -67,7 +75,7 @@ class Work:
     accepted_per_draft: float | None = None
     draft_coverage: float | None = None
     tokens_per_step: float | None = None  # where replicas speculate
-    proven_rps: float = 0.0
+    proven: Proven = UNPROVEN
     trim: float = 1.0
     trimmed_at: float = 0.0
     failing: str = ""

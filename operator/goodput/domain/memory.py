@@ -19,8 +19,13 @@ MEMORY_VERSION = 2
     CARRY_SINCE,  # Unix seconds
     ABORTED,  # requests that got a first token and ended without finishing, cumulative
     ARRIVAL_RATE,  # requests/s at the last scrape
-) = range(COUNTERS, COUNTERS + 6)
-MARKED = COUNTERS + 6
+    SERVED,  # requests that finished of late
+    BUSY,  # seconds that requests ran of late, added up over requests
+    SLOW_SINCE,  # Unix seconds; 0: it is as fast as the others
+) = range(COUNTERS, COUNTERS + 9)
+MARKED = COUNTERS + 9
+# Of older operators, which looked for no slow pods.
+MARKED_BEFORE = COUNTERS + 6
 
 
 class PodMark(Value, frozen=True):
@@ -43,6 +48,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     desired: int = 0  # replicas last decided (or observed, under Advise)
     startup_seconds: tuple[float, ...] = ()  # learned, newest last, at most 32
     pods_seen_ready: tuple[str, ...] = ()  # uids whose start-up was learned already
+    failed: tuple[tuple[str, str], ...] = ()  # (uid, trouble) of pods that failed and are not ready since
     correction: float = 1.0  # true over believed speed of decode, slow
     prefill_correction: float = 1.0  # true over believed speed of prefill, slower
     # Of speculative decoding, None: nothing was counted yet: tokens that a mean draft gains, and the share of steps of
@@ -59,7 +65,9 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     loads: tuple[tuple[float, float], ...] = ()
     trim: float = 1.0  # share of the modelled capacity that misses left believable
     trimmed_at: float = 0.0
-    proven_rps: float = 0.0  # highest load of one replica at which the objective held
+    proven_rps: float = 0.0  # highest load of one replica at which the objective held, at these mean lengths
+    proven_input_tokens: float = 0.0
+    proven_output_tokens: float = 0.0
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
@@ -69,3 +77,8 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     shape: str = ""
     change: ChangeMark = NO_CHANGE  # of checkpoint, precision or speculation
     ratio_at: float = 0.0  # end of the last horizon from which a max-ratio was learned
+    # Until then the last scale-up was one of a load that had not moved, and its noise may ask for it again.
+    steady_until: float = 0.0
+    strained_rps: float = 0.0  # load of one replica when one that had been taken away was added again
+    slow_pod: str = ""  # that is being replaced
+    slow_replaced_at: float = 0.0  # when the last replacement of a slow pod began

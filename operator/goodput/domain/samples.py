@@ -29,6 +29,7 @@ class Sample(NamedTuple):
     generation_tokens: float = 0.0
     first_tokens: float = 0.0  # requests that got their first token
     failed: float = 0.0  # requests that the router answered with an error
+    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
 
 
 WIDTH = len(Sample._fields)
@@ -76,6 +77,11 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
         if new is not None:
             return Samples(np.concatenate((values, (new,))))
         return self if len(values) == len(self.values) else Samples(values.copy())
+
+    def after(self, at: float) -> Sample:
+        """Sums over those that ended after `at`."""
+        begin = int(self.values[:, AT].searchsorted(at, side="right"))
+        return Sample._make(self.values[begin:].sum(axis=0).tolist())
 
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""

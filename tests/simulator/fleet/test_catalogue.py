@@ -47,7 +47,8 @@ def test_one_unready_pod_changes_nothing_and_freezes_nothing():
     quiet = ours(OpenLoop(_load(270.0, 9.0)), 270.0, replicas=3, faults=(Unready(100.0, 220.0, 1),))
     assert set(quiet.replicas(90.0, 270.0)) == {3}
     assert quiet.outcome.attainment >= 0.98
-    busy = ours(OpenLoop(_step(190.0, 130.0, 14.0)), 190.0, replicas=3, faults=(Unready(100.0, 180.0, 1),))
+    asks = [*_load(190.0, 9.0), *(ask for ask in _step(190.0, 130.0, 6.0) if ask.seconds >= 130.0)]
+    busy = ours(OpenLoop(asks), 190.0, replicas=3, faults=(Unready(100.0, 180.0, 1),))
     assert max(busy.replicas(130.0, 180.0)) >= 4
 
 
