@@ -1,7 +1,8 @@
 """A Prometheus that knows every pod of Goodput and counts made-up requests; it lies on demand.
 
 It answers the operator's own queries (by comparing their text) over HTTP, at `/NAMESPACE/` for the pods of one
-namespace or at `/all/`. Traffic is even, all of it within the objectives, and shared equally by the ready engines.
+namespace or at `/all/`. Traffic is even, all of it within the objectives, and shared equally by the ready engines; its
+prompts are long and short by turns, as an operator that saw them all equal would believe more of a replica.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _SCRAPE_SECONDS = 0.25
 _SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
 PROMPT_TOKENS, OUTPUT_TOKENS = PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
+# Prompts are longer by this share for so many seconds, then shorter: eight seconds have the mean.
+_LONGER, _TURN_SECONDS = 0.6, 4.0
 Row = dict[str, Any]
 
 
@@ -51,6 +54,7 @@ class Scrape:
 
     at: float
     counted: dict[str, float]
+    prompt_tokens: dict[str, float]
     scraped_at: dict[str, float]
 
 
@@ -64,6 +68,7 @@ class FakePrometheus:
     """By scope: `error` answers HTTP 500, `empty` finds nothing for any query, `hang` never answers."""
     queries: int = 0
     _counted: dict[str, float] = field(default_factory=dict)
+    _prompt_tokens: dict[str, float] = field(default_factory=dict)
     _scraped_at: dict[str, float] = field(default_factory=dict)
     _scrapes: deque[Scrape] = field(default_factory=lambda: deque(maxlen=_SCRAPES_KEPT))
     """The last ones: all queries of a reading look at one instant, however busy the machine is between them."""
@@ -111,14 +116,17 @@ class FakePrometheus:
             now = time.time()
             for namespace, traffic in self.traffic.items():
                 self._count(namespace, traffic.requests_per_second * (now - before), now)
-            self._scrapes.append(Scrape(now, dict(self._counted), dict(self._scraped_at)))
+            self._scrapes.append(Scrape(now, dict(self._counted), dict(self._prompt_tokens), dict(self._scraped_at)))
             before = now
 
     def _count(self, namespace: str, requests: float, now: float) -> None:
+        tokens = PROMPT_TOKENS * (1.0 + (_LONGER if now % (2.0 * _TURN_SECONDS) < _TURN_SECONDS else -_LONGER))
         for pool in ("serve", "router"):
             pods = self.recorder.ready(namespace, pool)
             for pod in pods:
-                self._counted[pod.uid] = self._counted.get(pod.uid, 0.0) + requests / len(pods)
+                share = requests / len(pods)
+                self._counted[pod.uid] = self._counted.get(pod.uid, 0.0) + share
+                self._prompt_tokens[pod.uid] = self._prompt_tokens.get(pod.uid, 0.0) + share * tokens
                 if self.traffic[namespace].fault != "stale":
                     self._scraped_at[pod.uid] = now
 
@@ -188,7 +196,7 @@ class FakePrometheus:
         elif found := _NAMES.search(query):
             names = re.compile(found[1])
             series = (
-                _per_model(engines, count)
+                _per_model(engines, count, lambda pod: scrape.prompt_tokens.get(pod.uid, 0.0))
                 if query.startswith(_SUMS)
                 else [(pod.name, row) for pod in engines for row in _per_engine(count(pod))]
                 + [(pod.name, ("vllm_router_processed_requests_total", count(pod))) for pod in routers]
@@ -210,10 +218,14 @@ def _per_engine(requests: float) -> list[tuple[str, float]]:
     ]
 
 
-def _per_model(engines: list[Seen], count: Callable[[Seen], float]) -> list[tuple[str, tuple[str, float]]]:
+def _per_model(
+    engines: list[Seen], count: Callable[[Seen], float], prompt_tokens: Callable[[Seen], float]
+) -> list[tuple[str, tuple[str, float]]]:
     requests = sum(count(pod) for pod in engines)
+    # What is no number for requests is none for their tokens.
+    prompts = sum(prompt_tokens(pod) + 0.0 * count(pod) for pod in engines)
     return [
-        (MODEL, ("vllm:prompt_tokens_total", requests * PROMPT_TOKENS)),
+        (MODEL, ("vllm:prompt_tokens_total", prompts)),
         (MODEL, ("vllm:prompt_tokens_cached_total", 0.0)),
         (MODEL, ("vllm:generation_tokens_total", requests * OUTPUT_TOKENS)),
     ]
