@@ -158,6 +158,16 @@ class Rollouts:
         unplaced = [pod for pod in new if pod.unschedulable]
         self._problems.pop(key, None)
         if unplaced and plan.pool is not None:
+            resource = plan.pool.placement.resource_name
+            others = [pod for pod in unplaced if not pod.lacks(resource)]
+            if others and view.pool.name not in self._unserved[key]:
+                # An old pod that made way would gain nothing.
+                self._one_by_one.discard(key)
+                self._problems[key] = _blocked(
+                    f"pod {others[0].name} of the new revision finds no node ({others[0].said[:300]}), old pods serve on: "
+                    "mend that, or undo the change"
+                )
+                return
             # Of pods of which none was ever ready, the old ones may hold the very GPU that a new one waits for.
             if view.pool.name in self._unserved[key] or _rest_suffices(view, plan):
                 self._one_by_one.add(key)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from goodput.adapters.kinds import DEPLOYMENTS
 from goodput.decide import Policy
+from goodput.domain.conditions import ConditionReason
 from goodput.domain.decision import Action, Decision, Rule
 from goodput.domain.identity import Key
 from goodput.domain.intent import ModelIntent
@@ -89,7 +90,8 @@ def looked(
 
 
 OLD = (pod("a", PodState.READY), pod("b", PodState.READY))
-UNPLACED = pod("c", PodState.PENDING, "new", trouble="Unschedulable")
+NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+UNPLACED = pod("c", PodState.PENDING, "new", trouble="Unschedulable", trouble_message=NO_GPU)
 M = Key("a", "m")
 
 
@@ -118,6 +120,50 @@ def test_without_a_free_gpu_and_without_spare_it_is_blocked(load: float | None) 
     assert problem is not None
     assert "2 more free GPUs l40s" in problem.message
     assert not problem.fatal
+
+
+@pytest.mark.parametrize("load", [1.0, 9.9, None])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0/8 nodes are available: 8 node(s) didn't match Pod's node affinity/selector.",
+        '0/8 nodes are available: persistentvolumeclaim "weights" not found.',
+        "0/8 nodes are available: 8 Insufficient memory.",
+        "0/8 nodes are available: 8 node(s) had untolerated taint {nvidia.com/gpu: present}.",
+        "0/8 nodes are available: 8 Insufficient nvidia.com/gpu.shared.",
+        "",
+    ],
+)
+def test_a_new_pod_that_lacks_no_gpu_costs_no_old_one(words: str, load: float | None) -> None:
+    """Whatever the load: an old pod that went first would not help. What the scheduler says is told."""
+    unplaced = replace(UNPLACED, trouble_message=words)
+    rollouts = looked(fleet(*OLD, unplaced, load=load))
+    assert rollouts.surge(M)
+    problem = rollouts.problem(M)
+    assert problem is not None
+    assert (problem.reason, problem.fatal) == (ConditionReason.ROLLOUT_BLOCKED, False)
+    assert (words or "Unschedulable") in problem.message
+    assert "free GPUs" not in problem.message
+
+
+def test_old_pods_stop_going_first_when_the_new_one_waits_for_something_else() -> None:
+    """It lacked a GPU, and after another edit it waits for a claim that does not exist."""
+    rollouts = looked(fleet(*OLD, UNPLACED))
+    assert not rollouts.surge(M)
+    looked(fleet(*OLD, replace(UNPLACED, trouble_message="0/3 nodes are available: no claim")), rollouts=rollouts)
+    assert rollouts.surge(M)
+
+
+def test_a_mig_slice_that_is_missing_is_a_gpu_that_is_missing() -> None:
+    """What counts is the resource of the type, whosever it is."""
+    view, plan = fleet(
+        *OLD, replace(UNPLACED, trouble_message="3 Insufficient nvidia.com/mig-3g.40gb, 1 Insufficient cpu.")
+    )
+    assert plan.pool is not None
+    placement = replace(plan.pool.placement, resource_name="nvidia.com/mig-3g.40gb")
+    rollouts = looked((view, replace(plan, pool=replace(plan.pool, placement=placement))))
+    assert not rollouts.surge(M)
+    assert rollouts.problem(M) is None
 
 
 def test_a_new_pod_that_never_gets_ready_is_told() -> None:

@@ -389,6 +389,23 @@ def test_a_canary_takes_its_gpu_from_what_is_free_for_others() -> None:
     assert "1 more free GPUs l40s" in message
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.", "the canary is Pending: 1 GPUs l40s are missing"),
+        ("0/4 nodes are available: 4 Insufficient memory.", "the canary is Pending: 0/4 nodes are available: 4 Insuf"),
+        ("1 node(s) had untolerated taint {nvidia.com/gpu: present}.", "the canary is Pending: 1 node(s) had unto"),
+    ],
+)
+def test_a_canary_that_no_node_takes_says_what_it_lacks(words: str, told: str) -> None:
+    """GPUs by number where it lacks those, else what the scheduler says."""
+    one_pod = pod("c", PodState.PENDING, pool=CANARY_POOL, trouble="Unschedulable", trouble_message=words)
+    canary = PoolView(name=CANARY_POOL, exists=True, revision="r1", change="x", pods=(one_pod,))
+    _, reason, message = condition(one(model_view(canary=canary), SERVED, free=8), ConditionType.STALLED)
+    assert reason is ConditionReason.ROLLOUT_BLOCKED
+    assert told in message
+
+
 def test_what_cannot_be_placed_waits_and_what_serves_is_scaled() -> None:
     """A checkpoint too large for any GPU that there is: the old one serves on."""
     huge = "meta-llama/Llama-3.1-405B-Instruct"

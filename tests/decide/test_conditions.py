@@ -13,6 +13,8 @@ from goodput.domain.plan import ModelPlan
 NO_GPU = "0/4 nodes are available: 1 node(s) were unschedulable, 3 Insufficient nvidia.com/gpu."
 NO_MEMORY = "0/4 nodes are available: 4 Insufficient memory."
 TAINTED = "0/4 nodes are available: 4 node(s) had untolerated taint {team: research}."
+# The name of a resource is no proof that it lacks.
+GPU_TAINTED = "0/4 nodes are available: 4 node(s) had untolerated taint {nvidia.com/gpu: present}."
 
 
 def found(plan: ModelPlan, kind: ConditionType) -> Condition:
@@ -28,7 +30,7 @@ def waiting(*said: str, problems: tuple[Problem, ...] = ()) -> ModelPlan:
     return one(loaded(2.0, 1, extra=pods, problems=problems), steady(2.0, 1 + len(said)))
 
 
-@pytest.mark.parametrize("words", [NO_MEMORY, TAINTED])
+@pytest.mark.parametrize("words", [NO_MEMORY, TAINTED, GPU_TAINTED])
 def test_pods_that_wait_for_something_else_are_not_told_to_lack_gpus(words):
     """Memory, taints: the scheduler's own words, and no number of GPUs."""
     told = found(waiting(words, words), ConditionType.PLACED)

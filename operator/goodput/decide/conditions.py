@@ -289,8 +289,8 @@ def _placed(findings: Findings) -> Condition:
 def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
     """Pending pods: GPUs by number where the scheduler says that it lacks those, else its own words."""
     pods = [pod for pod in pool.pods if pod.unschedulable]
-    without_gpus = [pod for pod in pods if placement.resource_name in pod.trouble_message]
-    others = [pod for pod in pods if placement.resource_name not in pod.trouble_message]
+    without_gpus = [pod for pod in pods if pod.lacks(placement.resource_name)]
+    others = [pod for pod in pods if not pod.lacks(placement.resource_name)]
     texts = []
     if without_gpus:
         count = len(without_gpus)
@@ -299,7 +299,6 @@ def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
             f"{count} pods are Pending: {missing} GPUs {placement.gpu_type} are missing ({placement.gpus} each)"
         )
     if others:
-        words = others[0].trouble_message[:300] or others[0].trouble
-        texts.append(f"{len(others)} pods are Pending, {others[0].name}: {words}")
+        texts.append(f"{len(others)} pods are Pending, {others[0].name}: {others[0].said[:300]}")
     reason = ConditionReason.INSUFFICIENT_GPUS if without_gpus else ConditionReason.PODS_REFUSED
     return Condition(ConditionType.PLACED, _FALSE, reason, "; ".join(texts))

@@ -351,8 +351,10 @@ def _change(work: Work, serves: Placement | None, runs: int) -> tuple[Change, Ch
         change = with_room(change, work.asked.message or "it cannot be placed", fleet.now)
     elif change.stage is Stage.WAITING:
         lacking = ""
-        if any(pod.unschedulable for pod in canary.pods):
-            lacking = f"the canary is Pending: {asked.gpus} GPUs {asked.gpu_type} are missing"
+        if pending := [pod for pod in canary.pods if pod.unschedulable]:
+            short = all(pod.lacks(asked.resource_name) for pod in pending)
+            why = f"{asked.gpus} GPUs {asked.gpu_type} are missing" if short else pending[0].said[:300]
+            lacking = f"the canary is Pending: {why}"
         elif not canary.exists:
             lacking = bounds.lacking_for_canary(runs, intent, serves, asked, shared=fleet.shared, policy=fleet.policy)
         change = with_room(change, lacking, fleet.now)

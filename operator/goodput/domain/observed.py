@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 from goodput.domain.change import CheckView, Serving
@@ -47,6 +48,21 @@ class PodView(Value, frozen=True, kw_only=True):
     def unschedulable(self) -> bool:
         """Whether the scheduler found no node for it."""
         return self.state is PodState.PENDING and "nschedulable" in self.trouble
+
+    @property
+    def said(self) -> str:
+        """Why it is not well, in the words of the scheduler or the kubelet."""
+        return self.trouble_message or self.trouble
+
+    def lacks(self, resource: str) -> bool:
+        """Whether the scheduler says that it found too little of an extended resource for it.
+
+        It also names resources that it does not find lacking, as in `untolerated taint {nvidia.com/gpu: present}`.
+        """
+        words = re.escape(resource)
+        return (
+            self.unschedulable and re.search(rf"Insufficient {words}(?![\w/-]|\.\w)", self.trouble_message) is not None
+        )
 
 
 class Tally(Value, frozen=True, kw_only=True):
