@@ -27,6 +27,8 @@ from goodput_controllers.process import run_operator
 _LABEL_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 _LABEL_VALUE = re.compile(rf"({_LABEL_NAME})?")
+_NAMESPACE = re.compile(r"[*]|[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_INTEGER = re.compile(r"-?[0-9]{1,4}")
 
 
 def _listed(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,6 +56,16 @@ def _labels(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             raise click.BadParameter(f"{text} is not KEY=VALUE of a label", param_hint="--pod-monitor-label")
         labels[key] = value
     return tuple(sorted(labels.items()))
+
+
+def _priorities(given: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for text in _listed(given):
+        namespace, _, value = text.rpartition("=")
+        if not _NAMESPACE.fullmatch(namespace) or not _INTEGER.fullmatch(value):
+            raise click.BadParameter(f"{text} is not NAMESPACE=INTEGER", param_hint="--max-priority")
+        found[namespace] = int(value)
+    return tuple(sorted(found.items()))
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GOODPUT", "max_content_width": 120, "show_default": True})
@@ -127,6 +139,13 @@ def _labels(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 @click.option(
     "--max-cost-per-hour-per-namespace", type=click.FloatRange(0), default=None, help="Cost of one namespace at most."
 )
+@click.option(
+    "--max-priority",
+    metavar="NAMESPACE=INTEGER",
+    multiple=True,
+    envvar="GOODPUT_MAX_PRIORITY",
+    help="Highest priority that SLOs of a namespace give; '*' is every other; repeatable. None: any.",
+)
 @click.option("--listen", default="", help="HOST:PORT of metrics and probes; beats the two below.")
 @click.option("--listen-host", default="0.0.0.0", help="Address of metrics and probes.")
 @click.option("--listen-port", type=click.IntRange(0, 65535), default=8080, help="Port of metrics and probes.")
@@ -163,7 +182,8 @@ def settings_of(given: dict[str, object]) -> Settings:
     """Settings from the values of the flags above.
 
     Raises:
-        click.BadParameter: --listen is no HOST:PORT, --metrics-from no list of peers, --pod-monitor-label no label.
+        click.BadParameter: --listen is no HOST:PORT, --metrics-from no list of peers, --pod-monitor-label no label,
+            --max-priority no number.
     """
     values = dict(given)
     listen = str(values.pop("listen"))
@@ -178,6 +198,7 @@ def settings_of(given: dict[str, object]) -> Settings:
     values["allowed_images"] = _listed(values["allowed_images"])  # type: ignore[arg-type]
     values["metrics_from"] = _peers(str(values["metrics_from"]))
     values["pod_monitor_labels"] = _labels(values["pod_monitor_labels"])  # type: ignore[arg-type]
+    values["max_priority"] = _priorities(values["max_priority"])  # type: ignore[arg-type]
     values["namespaces"] = _listed(values["namespaces"])  # type: ignore[arg-type]
     values["default_image_pull_secrets"] = _listed(values["default_image_pull_secrets"])  # type: ignore[arg-type]
     values["lease_namespace"] = values["lease_namespace"] or own_namespace()

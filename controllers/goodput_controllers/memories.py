@@ -131,6 +131,7 @@ def _as_seen_from(namespace: str, slo: SLO) -> SLO:
             e2e=spec.e2e,
             attainment=spec.attainment,
             min_requests=spec.min_requests,
+            priority=spec.priority,
             allowed_namespaces=(namespace,),
         ),
     )

@@ -116,7 +116,7 @@ class Operator:
             teller=teller,
             metrics=self.metrics,
             settings=settings,
-            side=SideStatus(api, world, leading=self.leading),
+            side=SideStatus(api, world, leading=self.leading, most_priority=settings.most_priority),
             rollouts=Rollouts(policy_of(settings)),
         )
         self.loop = FleetLoop(

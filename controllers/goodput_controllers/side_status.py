@@ -57,6 +57,8 @@ class SideStatus:
     api: KubeApi
     world: World
     leading: Callable[[], bool]
+    # The highest priority that SLOs of a namespace give; None: any.
+    most_priority: Callable[[str], int | None] = field(default=lambda namespace: None)
     _slos: dict[Key, _Written] = field(default_factory=dict)
     _types: dict[Key, _Written] = field(default_factory=dict)
 
@@ -89,11 +91,11 @@ class SideStatus:
             users[slo] = users.get(slo, 0) + 1
         for entry in self.world.slos.entries():
             count = users.get(entry.key, 0)
-            condition = _slo_condition(entry, count)
+            condition = _slo_condition(entry, count, self.most_priority(entry.key.namespace))
             total, requests = good.get(entry.key, (0.0, 0))
             average = total / requests if requests else None
             written = self._slos.setdefault(entry.key, _Written())
-            signature = (entry.uid, entry.generation, count, condition.status, condition.reason)
+            signature = (entry.uid, entry.generation, count, condition.status, condition.reason, condition.message)
             old = entry.value.status if entry.value is not None else None
             if written.signature == () and old is not None and old.conditions:
                 self._adopt(written, entry, old.users, old.conditions[0], now)
@@ -148,7 +150,7 @@ class SideStatus:
 
     @staticmethod
     def _adopt(written: _Written, entry: Entry[SLO], users: int | None, ready: WrittenCondition, now: float) -> None:
-        written.signature = (entry.uid, ready.observed_generation, users, ready.status, ready.reason)
+        written.signature = (entry.uid, ready.observed_generation, users, ready.status, ready.reason, ready.message)
         written.at = now
 
     async def _apply(
@@ -204,14 +206,19 @@ def _moved(written: _Written, share: float | None, requests: int, now: float) ->
     return abs(share - written.attainment) > max(LEAST_CHANGE * max(misses, 0.01), 3.0 * figure.error)
 
 
-def _slo_condition(entry: Entry[SLO], users: int) -> Condition:
+def _slo_condition(entry: Entry[SLO], users: int, most_priority: int | None) -> Condition:
     if entry.error is not None:
         return Condition(
             ConditionType.READY, ConditionStatus.FALSE, ConditionReason.INVALID_SPEC, str(entry.error)[:1000]
         )
-    if users:
-        return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.IN_USE, "in use")
-    return Condition(ConditionType.READY, ConditionStatus.TRUE, ConditionReason.UNUSED, "no Model uses it")
+    cut = ""
+    if entry.value is not None and most_priority is not None and entry.value.spec.priority > most_priority:
+        cut = (
+            f"; its priority counts as {most_priority}, the highest that the operator lets SLOs of namespace "
+            f"{entry.key.namespace} give (limits.priority of its chart)"
+        )
+    reason, text = (ConditionReason.IN_USE, "in use") if users else (ConditionReason.UNUSED, "no Model uses it")
+    return Condition(ConditionType.READY, ConditionStatus.TRUE, reason, f"{text}{cut}")
 
 
 def _type_condition(entry: Entry[GPUType], there: GpuSupply, built_in: bool) -> Condition:

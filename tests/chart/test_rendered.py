@@ -45,7 +45,7 @@ EVERYTHING: dict[str, Any] = {
     "allowedImages": ["vllm/*", "example.com/*"],
     "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     "podMonitorLabels": {"team/release": "stack", "tier": ""},
-    "limits": {"gpusPerNamespace": 8, "costPerHourPerNamespace": "12.5"},
+    "limits": {"gpusPerNamespace": 8, "costPerHourPerNamespace": "12.5", "priority": {"*": -5, "platform": 100}},
     "watchNamespaces": ["team-a", "team-b"],
     "modelDefaults": {
         "credentials": {"secretName": "hub", "key": "token"},
@@ -207,6 +207,7 @@ def test_values_reach_the_operator(template: Template) -> None:
         "GOODPUT_DEFAULT_IMAGE_PULL_SECRETS": "registry,mirror",
         "GOODPUT_MAX_GPUS_PER_NAMESPACE": "8",
         "GOODPUT_MAX_COST_PER_HOUR_PER_NAMESPACE": "12.5",
+        "GOODPUT_MAX_PRIORITY": "*=-5,platform=100",
         "GOODPUT_JSON_LOGS": "false",
         "GOODPUT_LEASE_NAMESPACE": SYSTEM,
     }

@@ -85,6 +85,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"replicas": -1}, "replicas"),
     ({"startupTimeoutSeconds": 5}, "startupTimeoutSeconds"),
     ({"limits": {"gpusPerNamespace": 0}}, "limits.gpusPerNamespace"),
+    ({"limits": {"priority": {"*": 1001}}}, "limits.priority"),
+    ({"limits": {"priority": {"A_b": 1}}}, "limits.priority"),
     ({"limits": {"costPerHourPerNamespace": "12 EUR"}}, "limits.costPerHourPerNamespace"),
     ({"allowedImages": ["a,b"]}, "allowedImages"),
     ({"metricsFrom": [{}]}, "metricsFrom.0"),

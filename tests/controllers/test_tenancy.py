@@ -103,6 +103,7 @@ async def test_a_memory_holds_what_its_model_needs_of_an_slo_alone(bench: Any, n
                 "e2e": "20s",
                 "attainment": "99%",
                 "minRequests": 7,
+                "priority": 5,
                 "allowedNamespaces": ["rival", "a"],
             },
         },
@@ -118,6 +119,7 @@ async def test_a_memory_holds_what_its_model_needs_of_an_slo_alone(bench: Any, n
             "e2e": "20s",
             "attainment": "99%",
             "minRequests": 7,
+            "priority": 5,
             "allowedNamespaces": ["a"],
         },
     }
@@ -129,6 +131,7 @@ async def test_a_memory_holds_what_its_model_needs_of_an_slo_alone(bench: Any, n
     await after.tick(2)
     assert after.law.snapshots[-1].models[0].intent.objective == objective
     assert (objective.attainment, objective.min_requests) == (0.99, 7)
+    assert after.law.snapshots[-1].models[0].intent.priority == 5
     await after.stop()
 
 
@@ -180,3 +183,29 @@ async def test_a_forged_memory_speaks_for_its_own_model_alone(bench: Any, new_be
     assert objectives["theirs"].ttft_seconds == 1.0, "served on by what its own memory says"
     assert {Key("a", "mine"), Key("b", "theirs")} <= bench.api.objects[MODELS.plural].keys()
     await after.stop()
+
+
+@pytest.mark.parametrize(
+    ("most", "want"),
+    [((), 50), ((("*", 10),), 10), ((("*", 10), ("platform", 100)), 50), ((("platform", -5),), -5)],
+    ids=["no limit", "a limit for all", "one of its own above it", "one of its own below it"],
+)
+async def test_a_priority_is_what_the_administrator_lets_the_namespace_of_its_slo_give(
+    new_bench: Callable[..., Any], most: tuple[tuple[str, int], ...], want: int
+) -> None:
+    """Whoever may write an SLO writes any number: GPUs of others are not theirs to take by it. Its owner is told."""
+    bench = new_bench(max_priority=most)
+    shared = {
+        "kind": "SLO",
+        "metadata": {"name": "gold", "namespace": "platform"},
+        "spec": {"ttft": "1s", "priority": 50, "allowedNamespaces": ["a"]},
+    }
+    bench.api.put(SLOS, shared)
+    await bench.start()
+    bench.apply(bench.model(slo={"name": "gold", "namespace": "platform"}))
+    await bench.tick(3)
+    assert bench.law.snapshots[-1].models[0].intent.priority == want
+    (ready,) = bench.api.objects[SLOS.plural][Key("platform", "gold")]["status"]["conditions"]
+    assert ready["reason"] == "InUse"
+    assert (f"its priority counts as {want}" in ready["message"]) is (want != 50)
+    await bench.stop()

@@ -61,6 +61,7 @@ def test_settings_from_the_chart_variables(monkeypatch: pytest.MonkeyPatch) -> N
         GOODPUT_JSON_LOGS="true",
         GOODPUT_LISTEN_PORT="9000",
         GOODPUT_MAX_GPUS_PER_NAMESPACE="8",
+        GOODPUT_MAX_PRIORITY="*=-5,platform=100",
         GOODPUT_LEASE_NAMESPACE="system",
         GOODPUT_DEFAULT_CREDENTIALS_SECRET="hub",
         GOODPUT_DEFAULT_CREDENTIALS_KEY="token",
@@ -70,6 +71,7 @@ def test_settings_from_the_chart_variables(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.default_mode.value == "Advise"
     assert (settings.allowed_images, settings.namespaces) == (("a/*", "b/*"), ("x", "y"))
     assert (settings.json_logs, settings.listen_port, settings.max_gpus_per_namespace) == (True, 9000, 8)
+    assert [settings.most_priority(name) for name in ("platform", "team-a")] == [100, -5]
     assert settings.lease_namespace == "system"
     assert (settings.default_credentials_secret, settings.default_credentials_key) == ("hub", "token")
     assert settings.default_image_pull_secrets == ("registry", "mirror")

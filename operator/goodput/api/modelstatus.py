@@ -126,7 +126,8 @@ class DecisionStatus(ApiModel):
     wanted: _Count | None = None
     """Replicas that the rule asked for before the clamp."""
     clamp: _Short | None = None
-    """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour or FreeGPUs."""
+    """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour, FreeGPUs or
+    Priority (a Model of higher priority lacks GPUs)."""
     inputs: Annotated[tuple[DecisionInput, ...], Field(max_length=32), ListOf()] = ()
     """Numbers that the decision rests on."""
     rejected: Annotated[tuple[RejectedOption, ...], Field(max_length=32), ListOf()] = ()

@@ -34,6 +34,10 @@ class SLOSpec(ApiModel):
     aborted requests count against it. Default 95%."""
     min_requests: Int = Field(default=20, ge=1, le=1_000_000)
     """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown. Default 20."""
+    priority: Int = Field(default=0, ge=-1000, le=1000)
+    """Who wins when GPUs are short, or what a namespace may have of them: Models of the SLO with the higher number.
+    Those of lower ones then scale down by a normal drain, none below its minReplicas. The operator may allow the SLOs
+    of a namespace a highest number; what is above counts as that. Default 0."""
     allowed_namespaces: Annotated[
         tuple[_AllowedNamespace, ...],
         Field(max_length=256),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from goodput.decide.policy import Policy
+from goodput.decide.priority import Lack, Yields
 from goodput.domain.decision import Clamp
 from goodput.domain.intent import GpuType, ModelIntent
 from goodput.domain.observed import PoolView, Snapshot
@@ -15,19 +16,21 @@ from goodput.domain.values import Value
 
 @dataclass(slots=True)
 class Shared:
-    """GPUs and money that Models share within one tick; Models take from it in the order of their keys."""
+    """GPUs and money that Models share within one tick; they take from it by priority, then in the order of keys."""
 
     free: dict[str, int] = field(default_factory=dict)
     # Per namespace, by all its Models: what runs, replaced by what is decided as the tick goes on.
     gpus: dict[str, int] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
     types: Mapping[str, GpuType] = field(default_factory=dict)
+    yields: Yields = field(default_factory=Yields)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Shared:
         """What is free, and what every namespace holds now: by Models that nothing is decided for too."""
         gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
-        shared = cls(free={there.type: there.free for there in snapshot.supply}, types=gpus)
+        yields = Yields.of(snapshot.models, (pool for each in snapshot.undecided for pool in each.pools), gpus)
+        shared = cls(free={there.type: there.free for there in snapshot.supply}, types=gpus, yields=yields)
         pools = [(view.intent.key, pool) for view in snapshot.models for pool in (view.pool, view.canary)]
         pools += [(each.key, pool) for each in snapshot.undecided for pool in each.pools]
         for key, pool in pools:
@@ -80,7 +83,8 @@ def bound(
     """`wanted` within every limit: the author's caps and free GPUs beat the SLO, minReplicas beats those, and what the
     administrator grants a namespace beats all: else an author could write any number.
 
-    GPUs that are missing never lower what is asked for already: its Pending pods are reported instead.
+    GPUs that are missing lower what is asked for already only where a Model of higher priority lacks them: else its
+    Pending pods are reported.
     `beside_per_hour` is what the Model's canary costs.
     """
     result = Bounded(wanted)
@@ -105,8 +109,38 @@ def bound(
 def _limits(
     intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, beside_per_hour: float
 ) -> list[_Limit]:
-    """The author's caps, and the GPUs that are free."""
+    """The author's caps, what is to be left to Models of higher priority, and the GPUs that are free."""
     gpus = placement.gpus
+    limits = _caps(intent, placement, beside_per_hour)
+    limits += _left_to_higher(intent, pool, shared)
+    reachable = _reachable(placement, pool, shared)
+    if reachable is not None:
+        free = shared.free[placement.gpu_type]
+        # What runs on another type runs on until its GPUs of this one are free.
+        possible = max(reachable, pool.spec_replicas)
+        limits.append(
+            (
+                possible,
+                Clamp.GPUS,
+                lambda: (
+                    f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
+                    f"{shared.yields.above(shared.yields.held_of.get(placement.gpu_type), intent)}"
+                ),
+            )
+        )
+    return limits
+
+
+def _left_to_higher(intent: ModelIntent, pool: PoolView, shared: Shared) -> list[_Limit]:
+    kept = shared.yields.kept(intent, pool.gpu_type)
+    if kept is None:
+        return []
+    most, why = kept
+    return [(most, Clamp.PRIORITY, lambda: why)]
+
+
+def _caps(intent: ModelIntent, placement: Placement, beside_per_hour: float) -> list[_Limit]:
+    """What its author allows."""
     limits: list[_Limit] = []
     if intent.max_replicas is not None:
         limits.append(
@@ -123,20 +157,6 @@ def _limits(
                 lambda: (
                     f"spec.scaling.maxCostPerHour {intent.max_cost_per_hour:.2f} $ pays {affordable} replicas"
                     f" at {price:.2f} $/h{canary}"
-                ),
-            )
-        )
-    reachable = _reachable(placement, pool, shared)
-    if reachable is not None:
-        free = shared.free[placement.gpu_type]
-        # What runs on another type runs on until its GPUs of this one are free.
-        possible = max(reachable, pool.spec_replicas)
-        limits.append(
-            (
-                possible,
-                Clamp.GPUS,
-                lambda: (
-                    f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
                 ),
             )
         )
@@ -161,6 +181,7 @@ def with_stand_ins(
 ) -> Bounded:
     """`limited` plus stand-ins, as far as GPUs and grants reach: a lost node does not free those of its pods."""
     limits = _grants(intent, placement, pool, shared, policy)
+    limits += _left_to_higher(intent, pool, shared)
     reachable = _reachable(placement, pool, shared)
     if reachable is not None:
         limits.append((reachable, Clamp.GPUS, lambda: f"no more GPUs {placement.gpu_type} are free"))
@@ -190,7 +211,8 @@ def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
         elif price:
             left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
             affordable = max(0, int(left / price + 1e-9))
-            spent = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas"
+            above = shared.yields.above(shared.yields.held_in.get(namespace), intent)
+            spent = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas{above}"
             grants.append((affordable, Clamp.MAX_COST, lambda: spent))
     if policy.max_gpus_per_namespace is not None:
         left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
@@ -198,10 +220,54 @@ def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
             (
                 left_gpus // placement.gpus,
                 Clamp.GPUS,
-                lambda: f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left",
+                lambda: (
+                    f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left"
+                    f"{shared.yields.above(shared.yields.held_in.get(namespace), intent)}"
+                ),
             )
         )
     return grants
+
+
+def claim(
+    certain: int,
+    granted: int,
+    intent: ModelIntent,
+    placement: Placement,
+    *,
+    pool: PoolView,
+    shared: Shared,
+    policy: Policy,
+    beside_per_hour: float,
+) -> str:
+    """Have Models of lower priority yield what `certain` replicas lack beyond those that are `granted`; told in words.
+
+    Replicas come with the next ticks, once pods are gone: what is free until then is kept for them.
+    """
+    certain = min([certain, *(limit for limit, _, _ in _caps(intent, placement, beside_per_hour))])
+    certain = max(certain, intent.min_replicas)
+    namespace, gpus, price = intent.key.namespace, placement.gpus, placement.price_per_hour or 0.0
+    own_gpus, own_cost = _held(pool, shared.types)
+    free, reachable = shared.free.get(placement.gpu_type), _reachable(placement, pool, shared)
+    lacking = granted_gpus = 0
+    granted_cost = 0.0
+    if free is not None:
+        lacking = max(0, (certain - placed_replicas(pool, placement.gpu_type)) * gpus - free)
+    if policy.max_gpus_per_namespace is not None:
+        left = policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus
+        granted_gpus = max(0, certain * gpus - left)
+    if policy.max_cost_per_hour_per_namespace is not None and price:
+        budget = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
+        granted_cost = max(0.0, certain * price - budget)
+    if not (lacking or granted_gpus or granted_cost):
+        return ""
+    lack = Lack(gpus=lacking, granted_gpus=granted_gpus, granted_cost=granted_cost)
+    there_may_be, told = shared.yields.claim(intent, placement, certain, lack)
+    have = granted if reachable is None else min(granted, reachable)
+    if free is not None and there_may_be > have:
+        left_over = max(0, free - max(0, have - placed_replicas(pool, placement.gpu_type)) * gpus)
+        shared.free[placement.gpu_type] = free - min(left_over, (there_may_be - have) * gpus)
+    return told
 
 
 def take(
@@ -217,9 +283,10 @@ def take(
     shared.gpus[namespace] = shared.gpus.get(namespace, 0) + replicas * placement.gpus - own_gpus
     cost = replicas * (placement.price_per_hour or 0.0)
     shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost - own_cost
+    more = max(0, replicas - placed_replicas(pool, placement.gpu_type)) * placement.gpus
+    shared.yields.hold(intent, placement.gpu_type, more)
     free = shared.free.get(placement.gpu_type)
     if free is not None:
-        more = max(0, replicas - placed_replicas(pool, placement.gpu_type)) * placement.gpus
         shared.free[placement.gpu_type] = max(0, free - more)
 
 

@@ -212,7 +212,7 @@ def _slo_met(findings: Findings) -> Condition:
         return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
     if findings.able is not None and status is not _TRUE:
         text += _too_busy(findings.able, objective)
-    capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS)
+    capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS, Clamp.PRIORITY)
     if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
         return Condition(kind, status, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}")
     if findings.overruled:

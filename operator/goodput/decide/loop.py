@@ -8,6 +8,7 @@ from goodput.decide.bounds import Shared
 from goodput.decide.model import decide_model, look_at, recalled, sum_up
 from goodput.decide.podcounts import count_pods
 from goodput.decide.policy import Policy
+from goodput.decide.priority import order
 from goodput.decide.telemetry import look
 from goodput.decide.work import Fleet
 from goodput.domain.identity import Key
@@ -20,11 +21,11 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     """Plan of every Model of `snapshot` at `now` (Unix seconds), sorted by key.
 
     Pure and deterministic: equal arguments give an equal plan. Models without an entry in `memory` start from priors.
-    Models share free GPUs and what a namespace may spend in the order of their keys.
+    Models share free GPUs and what a namespace may spend by priority, then in the order of their keys.
     """
     gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
     supply = {there.type: there for there in snapshot.supply}
-    models = sorted(snapshot.models, key=lambda view: view.intent.key)
+    models = sorted(snapshot.models, key=lambda view: order(view.intent))
     fleet = Fleet(
         gpus=gpus,
         supply=supply,
@@ -43,4 +44,4 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     ]
     # One after the other: they share what is free.
     plans = [decide_model(each, seen, fleet) for each, seen in zip(looked, sum_up(looked, fleet), strict=True)]
-    return Plan(models=tuple(plans))
+    return Plan(models=tuple(sorted(plans, key=lambda plan: plan.key)))

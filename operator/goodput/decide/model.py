@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 
 from msgspec.structs import replace
 
-from goodput.decide import bounds, explain, history, outcome, replicas
+from goodput.decide import asking, bounds, explain, history, outcome
 from goodput.decide.change import Change, as_it_runs, begin, never_served, plan_of, with_room
 from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
@@ -15,10 +14,9 @@ from goodput.decide.correction import for_placement
 from goodput.decide.engine import prior_lengths
 from goodput.decide.failed import failed_pods
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import Placed, moving, place, running
+from goodput.decide.placement import Placed, place, running
 from goodput.decide.podcounts import Counted
-from goodput.decide.policy import Policy
-from goodput.decide.sizing import rps_of_each, size
+from goodput.decide.sizing import size
 from goodput.decide.slow import Slow, find
 from goodput.decide.startup import learn_startups
 from goodput.decide.telemetry import Reading, in_flight, objective_mark, read
@@ -37,7 +35,6 @@ from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel.catalogue import architecture
 from goodput.perfmodel.precision import with_precision
-from goodput.perfmodel.requirements import provided_rps
 
 
 def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> LoopMemory:
@@ -215,6 +212,63 @@ def _stand_ins(pool: PoolView, lost: int, slow: str, base: int) -> int:
     return min(lost + bool(slow), max(0, base - healthy))
 
 
+class _Count(Value, frozen=True, kw_only=True):
+    """How many replicas, by which rule and which limit."""
+
+    rule: Rule
+    wanted: int  # by the law
+    certain: int = 0  # of these, those for which Models of lower priority are to yield
+    total: int
+    surge: int  # stand-ins in `total`
+    clamp: Clamp = Clamp.NONE
+    clamp_message: str = ""
+    overruled: str = ""  # a cap below minReplicas
+    lacking: str = ""  # stand-ins that there cannot be
+    room_since: float = 0.0
+    loads: tuple[tuple[float, float], ...] = ()
+
+
+def _beside(work: Work) -> float:
+    """What the canary costs per hour."""
+    canary = work.asked.placement
+    return (canary.price_per_hour or 0.0) if canary is not None and work.view.canary.exists else 0.0
+
+
+def _count(work: Work, placement: Placement, base: int) -> _Count:
+    """What the law asks for, within limits, with stand-ins."""
+    intent, pool, shared, policy = work.view.intent, work.view.pool, work.fleet.shared, work.fleet.policy
+    asked = asking.wanted(work, base)
+    work.peak_rps = asked.law.peak_rps
+    rule, wanted = asked.law.rule, asked.law.replicas
+    limited = bounds.bound(wanted, intent, placement, pool, shared, policy=policy, beside_per_hour=_beside(work))
+    certain = asking.certain(work, wanted, rule)
+    if limited.clamp is Clamp.PRIORITY and limited.replicas < base:
+        rule = Rule.PRIORITY
+    elif limited.clamp is not Clamp.NONE and wanted == base and limited.replicas != base:
+        rule = Rule.BOUNDS
+    total, lacking = limited.replicas, ""
+    surge = _stand_ins(pool, work.count.lost, work.slow.replaced, total)
+    if surge:
+        whole = bounds.with_stand_ins(total, surge, intent, placement, pool=pool, shared=shared, policy=policy)
+        missing = total + surge - whole.replicas
+        if missing:
+            lacking = f"{missing} more would stand in for pods on lost nodes, but {whole.message}"
+        total, surge = whole.replicas, surge - missing
+    return _Count(
+        rule=rule,
+        wanted=wanted,
+        certain=certain,
+        total=total,
+        surge=surge,
+        clamp=limited.clamp,
+        clamp_message=limited.message,
+        overruled=limited.overruled,
+        lacking=lacking,
+        room_since=asked.law.room_since,
+        loads=asked.loads,
+    )
+
+
 def _conclude(work: Work) -> ModelPlan:
     """Replicas, decision, conditions, figures and memory."""
     view, memory, fleet = work.view, work.memory, work.fleet
@@ -222,43 +276,28 @@ def _conclude(work: Work) -> ModelPlan:
     base, surge_before = _current(pool, memory)
     placement = work.placed.placement
     fatal = any(problem.fatal for problem in intent.problems)
-    loads = memory.loads
-    room_since = 0.0
-    clamp, clamp_message, overruled = Clamp.NONE, "", ""
-    lacking = ""
-    surge = surge_before
     held = _held_rule(intent, pool, placement, fatal, known=work.placed.known)
-    canary = work.asked.placement
-    beside = (canary.price_per_hour or 0.0) if canary is not None and view.canary.exists else 0.0
     if held is not None or placement is None:
-        rule = held or Rule.HOLD_PROBLEM
-        wanted_replicas = total = pool.spec_replicas if pool.exists else 0
+        runs = pool.spec_replicas if pool.exists else 0
+        count = _Count(rule=held or Rule.HOLD_PROBLEM, wanted=runs, total=runs, surge=surge_before, loads=memory.loads)
     else:
-        wanted = _wanted(work, base)
-        loads = wanted.loads
-        work.peak_rps = wanted.law.peak_rps
-        room_since = wanted.law.room_since
-        rule = wanted.law.rule
-        wanted_replicas = wanted.law.replicas
-        limited = bounds.bound(
-            wanted_replicas, intent, placement, pool, fleet.shared, policy=policy, beside_per_hour=beside
-        )
-        clamp, clamp_message, overruled = limited.clamp, limited.message, limited.overruled
-        if clamp is not Clamp.NONE and wanted_replicas == base and limited.replicas != base:
-            rule = Rule.BOUNDS
-        total = limited.replicas
-        surge = _stand_ins(pool, work.count.lost, work.slow.replaced, total)
-        if surge:
-            whole = bounds.with_stand_ins(
-                total, surge, intent, placement, pool=pool, shared=fleet.shared, policy=policy
-            )
-            missing = total + surge - whole.replicas
-            if missing:
-                lacking = f"{missing} more would stand in for pods on lost nodes, but {whole.message}"
-            total, surge = whole.replicas, surge - missing
+        count = _count(work, placement, base)
+    total, surge, rule = count.total, count.surge, count.rule
     advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule not in (Rule.HOLD_PROBLEM,)
     runs = pool.spec_replicas if (advise or held is not None) else total
+    yielded = ""
     if placement is not None:
+        if held is None and not advise:
+            yielded = bounds.claim(
+                count.certain,
+                total,
+                intent,
+                placement,
+                pool=pool,
+                shared=fleet.shared,
+                policy=policy,
+                beside_per_hour=_beside(work),
+            )
         bounds.take(runs, intent, placement, pool, fleet.shared)
     change, change_plan = _change(work, placement, runs)
     action = _action(pool, total, surge=surge, surge_before=surge_before, advise=advise, placement=placement, held=held)
@@ -267,9 +306,10 @@ def _conclude(work: Work) -> ModelPlan:
         part
         for part in (
             work.placed.message if action is Action.PLACE else "",
-            clamp_message if clamp is not Clamp.NONE else "",
+            count.clamp_message if count.clamp is not Clamp.NONE else "",
+            yielded,
             outcome.detail(work, surge),
-            lacking,
+            count.lacking,
         )
         if part
     )
@@ -279,10 +319,10 @@ def _conclude(work: Work) -> ModelPlan:
         at=now,
         action=action,
         rule=rule,
-        clamp=clamp,
+        clamp=count.clamp,
         from_replicas=pool.spec_replicas if pool.exists else 0,
         to_replicas=total,
-        wanted_replicas=wanted_replicas,
+        wanted_replicas=count.wanted,
         inputs=inputs,
         detail=detail,
         rejected=(placement.rejected if placement is not None and action is Action.PLACE else ())
@@ -304,8 +344,8 @@ def _conclude(work: Work) -> ModelPlan:
         reading=work.reading,
         placed=work.placed,
         decision=decision,
-        clamp_message=clamp_message,
-        overruled=overruled,
+        clamp_message="; ".join(part for part in (count.clamp_message, yielded) if part),
+        overruled=count.overruled,
         figures=figures,
         able=work.able,
         failing=work.failing,
@@ -325,8 +365,8 @@ def _conclude(work: Work) -> ModelPlan:
             decision,
             runs=runs,
             surge=surge if not advise else 0,
-            room_since=room_since,
-            loads=loads,
+            room_since=count.room_since,
+            loads=count.loads,
             change=change.mark,
         ),
         change=change_plan,
@@ -375,79 +415,6 @@ def _held_rule(
     if pool.exists and pool.foreign_scaler:
         return Rule.HOLD_CONFLICT
     return None if known else Rule.HOLD_CHANGE
-
-
-class _Law(Value, frozen=True):
-    law: replicas.Wanted
-    loads: tuple[tuple[float, float], ...]
-
-
-def _wanted(work: Work, base: int) -> _Law:
-    """What the law of replicas asks for, before limits."""
-    view, memory, policy, now = work.view, work.memory, work.fleet.policy, work.fleet.now
-    pool, reading, placement = view.pool, work.reading, work.placed.placement
-    if not pool.exists:
-        return _Law(_first(view.intent, work.capacity_rps, policy), ())
-    drain = _drain_seconds(work)
-    window = replicas.down_window_seconds(work.startup, drain, policy)
-    window *= replicas.edge_windows(memory, window)
-    blind = reading.blind or work.load_rps is None
-    loads = memory.loads
-    fresh = reading.problem is None and not reading.nothing_to_measure and not _load_unseen(work)
-    if fresh and not blind and work.load_rps is not None:
-        # A load that is only a lower bound proves no room: it leaves a gap.
-        loads = replicas.remember_load(memory, work.floor_rps, now, window, policy)
-    situation = replicas.Situation(
-        current=base,
-        load_rps=None if blind else work.load_rps,
-        floor_rps=work.floor_rps,
-        lacking=work.slow.lacking,
-        demand_rps=work.demand.rps if work.demand is not None else 0.0,
-        noisy_rps=work.noisy_rps,
-        capacity_rps=work.capacity_rps,
-        plain_capacity_rps=work.plain_rps,
-        certain_misses=work.certain,
-        coming=pool.coming,
-        # Pods of another shape are those that the load is on: what one of the new shape does says nothing of them.
-        rolling_out=pool.rolling_out or (placement is not None and moving(pool, placement)),
-        failing=bool(work.failing),
-        fresh=fresh,
-        startup_seconds=work.startup,
-        drain_seconds=drain,
-    )
-    law = replicas.wanted(situation, loads, memory, policy, now)
-    if law.rule is Rule.SCALE_DOWN_ALLOWED:
-        law = replicas.once_fewer(law, situation, rps_of_each(work, law.replicas))
-    if law.rule is Rule.CERTAIN_MISSES and loads:
-        # What was added against misses is needed for a whole window, or the next tick would take it away again.
-        at, load = loads[-1]
-        loads = (*loads[:-1], (at, max(load, (law.replicas - 0.5) * work.capacity_rps)))
-    if law.rule is Rule.HOLD_METRICS and reading.problem is None and situation.load_rps is None:
-        # Nothing serves yet, or nothing was counted yet: that is a start, not a fault of metrics.
-        law = replace(law, rule=Rule.HOLD_STARTING)
-    return _Law(law, loads)
-
-
-def _first(intent: ModelIntent, capacity_rps: float, policy: Policy) -> replicas.Wanted:
-    """Replicas of a new Model: its minimum, or what the expected load needs with head-room where it may scale."""
-    rate = intent.workload.requests_per_second
-    if rate is None or intent.mode is not ScalingMode.AUTO:
-        return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
-    expected = replicas.needed(provided_rps(rate, policy.headroom), capacity_rps)
-    if expected <= intent.min_replicas:
-        return replicas.Wanted(intent.min_replicas, Rule.INITIAL)
-    return replicas.Wanted(expected, Rule.EXPECTED)
-
-
-def _load_unseen(work: Work) -> bool:
-    """Whether replicas that are still expected serve already, and only engines tell of load: it is a lower bound."""
-    return not work.view.routed and work.reading.unlisted and work.view.pool.coming > 0
-
-
-def _drain_seconds(work: Work) -> float:
-    telemetry = work.view.telemetry
-    p95 = telemetry.pool.request_seconds_p95 if telemetry is not None and telemetry.pool is not None else None
-    return p95 if p95 is not None and isfinite(p95) and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds
 
 
 def _action(

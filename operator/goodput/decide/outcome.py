@@ -10,7 +10,7 @@ from goodput.decide.forecast import horizon_seconds, learn_ratio
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
 from goodput.domain.change import ChangeMark
-from goodput.domain.decision import Action, Decision, Quantity
+from goodput.domain.decision import Action, Decision, Quantity, Rule
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Figures
 from goodput.domain.usage import Usage
@@ -145,7 +145,10 @@ def remember(
     return replace(
         memory,
         last_scale_up_at=now if decision.action is Action.SCALE_UP else memory.last_scale_up_at,
-        last_scale_down_at=now if decision.action is Action.SCALE_DOWN else memory.last_scale_down_at,
+        last_scale_down_at=now
+        # What another Model needs says nothing of this one's load.
+        if decision.action is Action.SCALE_DOWN and decision.rule is not Rule.PRIORITY
+        else memory.last_scale_down_at,
         room_since=room_since,
         failed=remembered(work.failed),
         desired=runs,

@@ -48,6 +48,7 @@ class Rule(StrEnum):
     HOLD_PROBLEM = "HoldProblem"  # the Model has a problem that its author must mend
     HOLD_MEMORY = "HoldMemory"  # memory was lost: no scale-down for a full window
     BOUNDS = "Bounds"  # minReplicas or maxReplicas changed
+    PRIORITY = "Priority"  # a Model of higher priority lacks GPUs
     # Nobody knows any more what a replica that serves can do: its Model was edited, or nobody believes that it runs.
     HOLD_CHANGE = "HoldChange"
     CHANGE_ASKED = "ChangeAsked"  # another checkpoint, precision or speculation is asked for
@@ -66,6 +67,7 @@ class Clamp(StrEnum):
     MAX_REPLICAS = "MaxReplicas"
     MAX_COST = "MaxCostPerHour"
     GPUS = "FreeGPUs"
+    PRIORITY = "Priority"
 
 
 class Quantity(Value, frozen=True):
@@ -101,6 +103,7 @@ _RULES = {
     Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
     Rule.HOLD_MEMORY: "no scale-down before a full window was watched",
     Rule.BOUNDS: "the bounds of the Model ask for it",
+    Rule.PRIORITY: "a Model of higher priority lacks GPUs",
     Rule.HOLD_CHANGE: "what its running replicas can do is not known",
     Rule.CHANGE_ASKED: "another checkpoint, precision or speculation is asked for",
     Rule.CANARY_READY: "the canary is ready",

@@ -145,6 +145,7 @@ class ModelIntent(Value, frozen=True, kw_only=True):
     slo: Key
     objective: Objective | None
     architecture: Architecture | None
+    priority: int = 0  # of its SLO: the higher one wins when GPUs are short
     gpu_types: tuple[str, ...] = ()  # allowed; empty: any that exists
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None

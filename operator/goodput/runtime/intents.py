@@ -100,6 +100,7 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         slo=slo_key,
         objective=objective,
         architecture=as_loaded(architecture, precision),
+        priority=_priority(around),
         gpu_types=tuple(spec.gpu_types),
         tensor_parallel=parallelism.tensor if parallelism else None,
         pipeline_parallel=parallelism.pipeline if parallelism else None,
@@ -119,6 +120,15 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         check_seconds=spec.quality_check.job_template.spec.active_deadline_seconds if spec.quality_check else None,
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def _priority(around: Surroundings) -> int:
+    """Of its SLO, as far as the administrator lets SLOs of that namespace go."""
+    slo = around.slo.value if around.slo is not None else None
+    if slo is None:
+        return 0
+    most = around.settings.most_priority(slo.metadata.namespace)
+    return slo.spec.priority if most is None else min(slo.spec.priority, most)
 
 
 # What a canary is made from.

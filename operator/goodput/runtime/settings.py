@@ -46,6 +46,8 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     max_gpus_per_namespace: int | None = None
     max_cost_per_hour_per_namespace: float | None = None
+    # Highest priority that SLOs of a namespace give ("*": of those not named). Empty: any.
+    max_priority: tuple[tuple[str, int], ...] = ()
     listen_host: str = "0.0.0.0"
     listen_port: int = 8080
     lease_namespace: str = "default"
@@ -58,6 +60,11 @@ class Settings:
     relist_seconds: float = 900.0
     # Writes at the same time.
     concurrency: int = 16
+
+    def most_priority(self, namespace: str) -> int | None:
+        """The highest priority that SLOs of this namespace give; None: any."""
+        most = dict(self.max_priority)
+        return most.get(namespace, most.get("*"))
 
     def image_allowed(self, image: str) -> bool:
         """Whether a Model may run this engine image."""
