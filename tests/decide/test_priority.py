@@ -202,8 +202,8 @@ def _fleet(
 @QUICK
 @given(given=priorities, supply=st.integers(0, 16))
 def test_granted_never_exceeds_supply_and_the_lower_change_nothing(given, supply):
-    """What runs and what is granted stays within the GPUs; who has a higher priority gets what it would get if the
-    lower ones asked for nothing more; nobody falls below its minimum for another."""
+    """What runs and what is granted stays within the GPUs; who has a higher priority gets no less than if the lower
+    ones asked for nothing more; nobody falls below its minimum for another."""
     there, memory = _fleet(given, supply)
     plans = {plan.key: plan for plan in decide(there, memory, Policy(), START).models}
     held = sum(max(replicas(plans[one.intent.key]), len(one.pool.pods)) for one in there.models)
@@ -220,7 +220,8 @@ def test_granted_never_exceeds_supply_and_the_lower_change_nothing(given, supply
     for threshold in {priority for priority, *_ in given}:
         fewer, known = _fleet(given, supply, threshold)
         for plan in decide(fewer, known, Policy(), START).models:
-            assert replicas(plans[plan.key]) == replicas(plan)
+            # More, where the lower ones yield in its place.
+            assert replicas(plans[plan.key]) >= replicas(plan)
 
 
 @QUICK
