@@ -77,6 +77,8 @@ class FleetLoop:
     # Called before each pass: whether stores are in sync ('' if so, else what is missing).
     unsynced: Callable[[], str] = str
     refresh: Callable[[], Awaitable[None]] | None = None
+    # Is told of each pass that decided: the ledger, where one is kept.
+    note: Callable[[Snapshot, Plan, float], None] | None = None
     last_pass_at: float = 0.0
     passes: int = 0
     _led: bool = False
@@ -162,6 +164,8 @@ class FleetLoop:
                 plan, broken = self._decide(snapshot, memory, now)
             for model in plan.models:
                 self.memories.put(model.key, model.memory)
+            if self.note is not None:
+                self.note(snapshot, plan, now)
             with self._step("6 diff"):
                 started = self.reconciler.start(snapshot, plan, broken, now)
         with self._step("7 write"):

@@ -165,6 +165,9 @@ def _priorities(given: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     help="How often everything is listed again, in case watch events were lost.",
 )
 @click.option("--concurrency", type=click.IntRange(1, 64), default=16, help="Writes at the same time.")
+@click.option("--ledger-dir", default="", help="Directory to keep what was seen and decided in. Unset: it is not kept.")
+@click.option("--ledger-megabytes", type=click.IntRange(1, 100_000), default=64, help="Size of it at most.")
+@click.option("--ledger-days", type=click.FloatRange(0.1, 365.0), default=8.0, help="Age of what is in it at most.")
 def main(**given: object) -> None:
     """Run the Goodput operator: vLLM fleets that scale on goodput."""
     settings = settings_of(given)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from goodput.adapters.events import EventRecorder
@@ -24,6 +25,8 @@ from goodput.adapters.kube import KubeApi, KubeClient
 from goodput.adapters.kube_connection import connect, load_configuration
 from goodput.adapters.kube_errors import KubeError, NotFound
 from goodput.adapters.lease import Lease
+from goodput.adapters.ledger_files import LedgerFiles
+from goodput.adapters.ledger_writer import LedgerWriter
 from goodput.adapters.prometheus import PrometheusSettings, PrometheusTelemetry
 from goodput.adapters.telemetry import Telemetry
 from goodput.decide import Policy, decide
@@ -32,6 +35,7 @@ from goodput.domain.identity import Key
 from goodput.runtime import server
 from goodput.runtime.entries import Kept
 from goodput.runtime.metrics import Metrics
+from goodput.runtime.recorder import Recorder
 from goodput.runtime.settings import Settings
 from goodput_controllers.applying import Applier
 from goodput_controllers.cluster import Cluster
@@ -69,6 +73,33 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
+def ledger_of(settings: Settings) -> Ledger | None:
+    """What keeps the ledger, if one is to be kept."""
+    if not settings.ledger_dir:
+        return None
+    files = LedgerFiles(
+        Path(settings.ledger_dir),
+        settings.identity,
+        most_bytes=settings.ledger_megabytes * 1_000_000,
+        most_seconds=settings.ledger_days * 86_400.0,
+    )
+    writer = LedgerWriter(files)
+    return Ledger(Recorder(writer.put), writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Makes lines, and writes them."""
+
+    recorder: Recorder
+    writer: LedgerWriter
+
+    def close(self) -> None:
+        """Write what there is: no pass follows."""
+        self.recorder.flush()
+        self.writer.close()
+
+
 class PartEnded(GoodputError):
     """A part of the process ended by itself."""
 
@@ -92,6 +123,7 @@ class Operator:
     reconciler: Reconciler = field(init=False)
     config_maps: ConfigMapCache = field(init=False)
     shell: Supervisor = field(init=False)
+    ledger: Ledger | None = field(init=False)
     problem: str = "starting"
 
     def __post_init__(self) -> None:
@@ -119,6 +151,7 @@ class Operator:
             side=SideStatus(api, world, leading=self.leading, most_priority=settings.most_priority),
             rollouts=Rollouts(policy_of(settings)),
         )
+        self.ledger = ledger_of(settings)
         self.loop = FleetLoop(
             observer=observer,
             telemetry=self.telemetry,
@@ -131,6 +164,7 @@ class Operator:
             term=lambda: self.lease.term,
             unsynced=self.unsynced,
             refresh=self._refresh,
+            note=self.ledger.recorder.note if self.ledger is not None else None,
         )
 
     def leading(self) -> bool:
@@ -226,6 +260,8 @@ class Operator:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self.settings.leader_election:
             await self.lease.release()
+        if self.ledger is not None:
+            await asyncio.to_thread(self.ledger.close)
         self.drained.set()
         if fed is not None:
             await asyncio.wait([fed], timeout=SHELL_END_SECONDS)

@@ -20,6 +20,7 @@ _COMMANDS = {
     "plan": "goodput.cli.plan",
     "predict": "goodput.cli.predict",
     "render": "goodput.cli.render",
+    "report": "goodput.cli.report",
     "simulate": "goodput.cli.simulate",
     "size": "goodput.cli.size",
     "top": "goodput.cli.top",

@@ -25,6 +25,10 @@ _PATIENCE_SECONDS, _AGAIN_SECONDS = 3.0, 10.0
 
 
 def _policies(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    return policies_of(names)
+
+
+def policies_of(names: Sequence[str]) -> tuple[str, ...]:
     """The policies by their names, each once; `all` stands for every one.
 
     Raises:
@@ -40,7 +44,8 @@ def _policies(context: click.Context, parameter: click.Parameter, names: tuple[s
     return tuple(dict.fromkeys(chosen))
 
 
-def _complete_policy(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_policy(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Policies that go on like this, for the shell."""
     from goodput.simulator.policies import POLICIES
 
     return [name for name in ("all", *POLICIES) if name.startswith(incomplete)]
@@ -69,7 +74,7 @@ Examples:
     "policies",
     multiple=True,
     callback=_policies,
-    shell_complete=_complete_policy,
+    shell_complete=complete_policy,
     help="Whose law scales the fleet; repeat it, or say all. Unset: goodput.",
 )
 @click.option("--startup", type=number, default=100.0, show_default=True, help="Seconds until a new replica serves.")
@@ -117,7 +122,7 @@ def simulate(
     operator's law is the one that runs there, and it does not know the plant: efficiencies are drawn within a fifth of
     what published points say. Other laws run on the same engines with the same requests.
     """
-    from goodput.cli.simulated import Question, what_if
+    from goodput.cli.simulated import Question, asks_from, what_if
     from goodput.cli.simulated import simulate as simulated
 
     if plant is not None and perfect:
@@ -125,7 +130,6 @@ def simulate(
     if require_attainment and OURS not in policies:
         raise click.UsageError(f"--require-attainment looks at {OURS}: add --policy {OURS}")
     question = Question(
-        trace=trace,
         startup_seconds=startup,
         seed=seed,
         compress=compress,
@@ -137,7 +141,7 @@ def simulate(
         admission=not no_admission,
     )
     intent, types = _model(files, namespace, model, patterns)
-    found = what_if(intent.key.name, intent, types, question)
+    found = what_if(intent.key.name, intent, types, asks_from(trace, question), question)
     progress = Progress(policies)
     outcomes = simulated(found, policies, progress.told)
     _print(found, outcomes, output)

@@ -46,7 +46,6 @@ _TAIL_SECONDS = 600.0
 class Question:
     """What the command line asks. `compress`: the trace is played so many times as fast. None: found out."""
 
-    trace: Path
     startup_seconds: float = 100.0
     seed: int = 0
     compress: float = 1.0
@@ -56,6 +55,8 @@ class Question:
     plant: Path | None = None
     perfect: bool = False
     admission: bool = True
+    seconds: float | None = None  # that the run takes
+    learned: Draws | None = None  # true over believed figures of the plant, where they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +91,18 @@ class WhatIf:
         return None if self.gpu_price is None else outcome.gpu_hours * self.gpu_price
 
 
-def what_if(name: str, intent: ModelIntent, types: Sequence[GpuType], question: Question) -> WhatIf:
-    """Everything that is known before a policy runs; `name` is the Model's.
+def what_if(
+    name: str, intent: ModelIntent, types: Sequence[GpuType], asks: Sequence[Ask], question: Question
+) -> WhatIf:
+    """Everything that is known before a policy runs over `asks`; `name` is the Model's.
 
     Raises:
-        click.ClickException: the trace cannot be read, the Model cannot be placed, or no replica holds the SLO.
+        click.ClickException: the Model cannot be placed, or no replica holds the SLO.
     """
     arch, objective = intent.architecture, intent.objective
     if arch is None or objective is None:
         raise click.ClickException(f"Model {name}: its architecture or its SLO is not known")
-    asks = _asks(question)
-    seconds = float(ceil(asks[-1].seconds + 1.0))
+    seconds = question.seconds or float(ceil(asks[-1].seconds + 1.0))
     notes: list[str] = []
     intent = _acting(intent, notes)
     pool = placed(intent, types)
@@ -147,7 +149,7 @@ def what_if(name: str, intent: ModelIntent, types: Sequence[GpuType], question: 
         placement=placement,
         plant_source=source,
         experiment=experiment,
-        asks=asks,
+        asks=tuple(asks),
         gpu_price=price_per_hour(gpu),
         possible=feasible_share(plant, engine, lengths_of(asks, engine), objective),
         notes=tuple(notes),
@@ -189,10 +191,14 @@ def _oracle(found: WhatIf, outcome: Callable[[str, Experiment], Outcome]) -> Out
     return best
 
 
-def _asks(question: Question) -> tuple[Ask, ...]:
-    """The requests of the trace, in the time of the run."""
+def asks_from(path: Path, question: Question) -> tuple[Ask, ...]:
+    """The requests of a trace, in the time of the run.
+
+    Raises:
+        click.ClickException: it cannot be read.
+    """
     try:
-        trace = asks_of(read_trace(question.trace))
+        trace = asks_of(read_trace(path))
     except TraceError as error:
         raise click.ClickException(str(error)) from error
     asks = tuple(dataclass_replace(ask, seconds=ask.seconds / question.compress) for ask in trace)
@@ -224,7 +230,7 @@ def _plant(
         max(1.0, sum(ask.input_tokens for ask in asks) / len(asks)),
         max(1.0, sum(ask.output_tokens for ask in asks) / len(asks)),
     )
-    draws = None if question.perfect else Draws.of(question.seed)
+    draws = question.learned or (None if question.perfect else Draws.of(question.seed))
     try:
         plant = plant_of(
             arch,
@@ -237,6 +243,8 @@ def _plant(
         )
     except ModelDoesNotFit as error:
         raise click.ClickException(str(error)) from error
+    if question.learned is not None:
+        return plant, "at the speed that was learned"
     return plant, "as published points say, undrawn" if draws is None else f"drawn with seed {question.seed}"
 
 

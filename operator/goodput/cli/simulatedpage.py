@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
+from typing import Any
 
 from goodput.cli.charts import Line, chart
 from goodput.cli.simulated import WhatIf
@@ -47,18 +48,25 @@ class _Span:
     replicas: float
 
 
-def page(found: WhatIf, outcomes: Sequence[Outcome]) -> str:
-    """The whole file."""
+def page(
+    found: WhatIf,
+    outcomes: Sequence[Outcome],
+    *,
+    first: Sequence[Any] | None = None,
+    said: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> str:
+    """The whole file; `first` is a row above the policies, `said` what stands above and below the table."""
     title = f"{found.name}: {len(found.asks):,} requests simulated"
-    lines = [escape(line) for line in heading(found)]
-    notes = "".join(f"<p>{escape(line)}</p>" for line in told(found, outcomes))
+    above, below = said if said is not None else (tuple(heading(found)), tuple(told(found, outcomes)))
+    lines = [escape(line) for line in above]
+    notes = "".join(f"<p>{escape(line)}</p>" for line in below)
     return "\n".join(
         (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1><p>{'<br>'.join(lines)}</p>",
-            _table(found, outcomes),
+            _table([*([first] if first is not None else []), *(row(found, outcome) for outcome in outcomes)]),
             notes,
             _legend(outcomes),
             *_charts(found, outcomes),
@@ -67,11 +75,11 @@ def page(found: WhatIf, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _table(found: WhatIf, outcomes: Sequence[Outcome]) -> str:
+def _table(rows: Sequence[Sequence[Any]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
     body = ""
-    for outcome in outcomes:
-        cells = ("-" if cell is None else str(cell) for cell in row(found, outcome))
+    for each in rows:
+        cells = ("-" if cell is None else str(cell) for cell in each)
         body += f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 

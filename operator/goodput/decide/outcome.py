@@ -77,6 +77,7 @@ def figures(work: Work, runs: int, total: int) -> Figures:
     return Figures(
         demand_rps=demand.rps if demand is not None else None,
         forecast_rps=work.outlook.rps if work.outlook is not None else None,
+        horizon_seconds=work.outlook.horizon_seconds if work.outlook is not None else None,
         capacity_rps_per_replica=work.capacity_rps if work.capacity_rps > 0.0 else None,
         goodput_lower_rps=seen.good_lower / covered if known else None,
         goodput_upper_rps=seen.good_upper / covered if known else None,

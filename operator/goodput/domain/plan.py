@@ -73,6 +73,7 @@ class Figures(Value, frozen=True, kw_only=True):
 
     demand_rps: float | None = None
     forecast_rps: float | None = None
+    horizon_seconds: float | None = None  # of the forecast
     capacity_rps_per_replica: float | None = None
     goodput_lower_rps: float | None = None
     goodput_upper_rps: float | None = None

@@ -60,6 +60,10 @@ class Settings:
     relist_seconds: float = 900.0
     # Writes at the same time.
     concurrency: int = 16
+    # Directory of the ledger, which `kubectl goodput report` reads. Empty: none is kept.
+    ledger_dir: str = ""
+    ledger_megabytes: int = 64
+    ledger_days: float = 8.0
 
     def most_priority(self, namespace: str) -> int | None:
         """The highest priority that SLOs of this namespace give; None: any."""
