@@ -51,6 +51,7 @@ EVERYTHING: dict[str, Any] = {
         "credentials": {"secretName": "hub", "key": "token"},
         "imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}],
     },
+    "ledger": {"enabled": True, "claimName": "history", "days": 1.5},
     "logFormat": "plain",
     "serviceAccount": {"annotations": {"a": "b"}},
     "podLabels": {"team": "platform"},
@@ -134,6 +135,28 @@ def test_the_operator_has_the_rights_that_it_uses(template: Template) -> None:
     assert not {"*", "escalate", "bind", "impersonate"} & {verb for _, _, verb in rights}
     assert not {resource for _, resource, _ in rights if "*" in resource or "secrets" in resource}
     assert not {resource for _, resource, _ in rights if "finalizers" in resource}
+
+
+@pytest.mark.parametrize(
+    ("ledger", "volume"),
+    [
+        ({"enabled": True, "megabytes": 100}, {"emptyDir": {"sizeLimit": "200M"}}),
+        ({"enabled": True, "claimName": "history"}, {"persistentVolumeClaim": {"claimName": "history"}}),
+        ({"claimName": "history"}, None),
+    ],
+)
+def test_the_ledger_is_on_a_volume_of_its_own(
+    ledger: dict[str, Any], volume: dict[str, Any] | None, template: Template
+) -> None:
+    """Where it is kept, the operator is told the directory that is mounted; else there is neither."""
+    pod = template({"ledger": ledger})["Deployment", SYSTEM, "goodput"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    found = next((each for each in pod["volumes"] if each["name"] == "ledger"), None)
+    assert found == (None if volume is None else {"name": "ledger", **volume})
+    assert mounts.get("ledger") == variables.get("GOODPUT_LEDGER_DIR")
+    assert (volume is None) == ("GOODPUT_LEDGER_DIR" not in variables)
 
 
 def test_watched_namespaces_bound_the_rights(template: Template) -> None:

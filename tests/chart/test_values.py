@@ -96,6 +96,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"podMonitorLabels": {"release": 1}}, "podMonitorLabels.release"),
     ({"watchNamespaces": ["Team_A"]}, "watchNamespaces"),
     ({"logFormat": "text"}, "logFormat"),
+    ({"ledger": {"claimName": "Claim"}}, "ledger.claimName"),
+    ({"ledger": {"megabytes": 0}}, "ledger.megabytes"),
     ({"priorityClass": {"create": True, "name": ""}}, "priorityClass.name"),
     ({"networkPolicy": True}, "networkPolicy"),
     ({"modelDefaults": {"credentials": {"name": "hub"}}}, "modelDefaults.credentials"),

@@ -220,6 +220,16 @@ def test_an_objective_that_no_replica_holds_is_said_and_the_rest_is_told(ledger:
     assert "TPOT 1 ms instead of 60 ms: " in result.stdout
 
 
+def test_files_of_a_ledger_come_through_a_pipe_as_cat_joins_them(tmp_path: Path) -> None:
+    """The pod's files are read where the rights are those of `kubectl exec`."""
+    first = write(tmp_path / "a", asked(), *(look(minute) for minute in range(1, 5)))
+    second = write(tmp_path / "b", *(look(minute) for minute in range(5, 9)))
+    joined = b"".join(each.read_bytes() for part in (first, second) for each in part.iterdir())
+    result = CliRunner().invoke(main, ["report", "--from", "-", "--policy", "static", "-o", "json"], input=joined)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["recorded"]["requests"] == 8 * PER_MINUTE
+
+
 @pytest.mark.parametrize("name", ["", "empty.jsonl"])
 def test_no_ledger_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.jsonl").write_text("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ _DEFAULT = (OURS, "static-peak", "hpa-queue", "hpa-kv", "llmd-slo")
     epilog="""\b
 Examples:
   kubectl goodput report --from ledger/
+  kubectl exec deploy/goodput -- sh -c 'cat /var/lib/goodput/ledger/*' | kubectl goodput report --from -
   kubectl goodput report model chat --from ledger/ --slo tpot=80ms --slo ttft=1s,tpot=80ms
   kubectl goodput report model chat --from ledger/ --hours 6 --policy goodput --policy llmd-slo -o html > day.html
 """
@@ -38,8 +40,8 @@ Examples:
     "paths",
     multiple=True,
     required=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="File or directory of a ledger; repeat it.",
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    help="File or directory of a ledger, or - for standard input; repeat it.",
 )
 @click.option("-n", "--namespace", help="Namespace of the Model, where the ledger has several of the name.")
 @click.option("--hours", type=number, default=24.0, show_default=True, help="So many before the newest record.")
@@ -112,11 +114,15 @@ def report(
 
 
 def _read(paths: Sequence[Path]) -> Read:
-    from goodput.adapters.ledger_files import read_texts
+    from goodput.adapters.ledger_files import lines_of, read_texts
     from goodput.domain.ledger import decode
 
+    piped = Path("-")
     try:
-        read = decode(read_texts(paths))
+        texts = list(read_texts(path for path in paths if path != piped))
+        if piped in paths:
+            texts += lines_of(sys.stdin.buffer.read())
+        read = decode(texts)
     except OSError as error:
         raise click.ClickException(f"--from {error.filename or ''}: {error.strerror or error}") from error
     if not read.lines:
