@@ -13,6 +13,7 @@ from goodput.domain.speculation import DraftMethod, Speculation
 from goodput.perfmodel import Lengths, Shape, Wall, architecture, built_in_gpu_types, capacity, latency
 from goodput.perfmodel.capacity import LEAST_SHARE, highest_rate
 from goodput.perfmodel.load import load, load_at
+from goodput.perfmodel.queueing import _waiting_share
 from goodput.perfmodel.replica import replica
 from goodput.perfmodel.roofline import step_times
 from goodput.perfmodel.speculation import drafts_of
@@ -267,3 +268,19 @@ def test_more_replicas_behind_one_router_never_cost_capacity(prompt, output, ttf
     assert all(more >= fewer * 0.99 for fewer, more in pairwise(rates))
     assert rates[3] == rates[4]
     assert rates[4] <= 1.6 * rates[0]
+
+
+def test_answers_of_one_token_have_no_time_per_token_to_miss():
+    first = Objective(ttft_seconds=1.0, tpot_seconds=None, e2e_seconds=None)
+    tight = replace(first, tpot_seconds=0.005)
+    rates = [capacity(arch(), gpu("h100-sxm"), Shape(), Lengths(1000, 1), each).rps for each in (first, tight)]
+    assert rates[1] == pytest.approx(rates[0])
+
+
+@pytest.mark.parametrize(
+    ("servers", "use", "waiting"),
+    # Erlang C for whole servers, by its recursion.
+    [(1, 0.5, 0.5), (2, 0.5, 1.0 / 3.0), (12, 6.5 / 12.0, 0.0388), (30, 0.9, 0.4714), (100, 0.95, 0.5065)],
+)
+def test_who_waits_for_a_slot_is_erlangs(servers, use, waiting):
+    assert _waiting_share(servers, use) == pytest.approx(waiting, rel=0.02)

@@ -42,3 +42,14 @@ def test_rounding_moves_little_and_only_once(value, other):
     assert once.rounded() == once
     if value > 20.0:
         assert once.input_mean == pytest.approx(value, rel=0.03)
+
+
+@pytest.mark.parametrize("mean", [1.0, 1.01, 1.5, 3.0])
+def test_no_class_is_shorter_than_a_token_and_the_mean_stays(mean):
+    found = classes(mean, 0.8, OUTPUT_EDGES)
+    assert min(each.tokens for each in found) == pytest.approx(1.0, abs=1e-6)
+    assert sum(each.share * each.tokens for each in found) == pytest.approx(mean, rel=1e-6)
+
+
+def test_answers_of_one_token_have_no_spread():
+    assert [each.tokens for each in classes(1.0, 0.8, OUTPUT_EDGES)] == pytest.approx([1.0] * 10)

@@ -27,7 +27,7 @@ class Part(Value, frozen=True):
         if self.mean <= 1e-12 or self.variance <= 1e-9 * self.mean * self.mean:
             return 1.0 if self.mean > room else 0.0
         square = log(1.0 + self.variance / (self.mean * self.mean))
-        return 0.5 * erfc((log(room / self.mean) + 0.5 * square) / (sqrt(square) * _SQRT2))
+        return 0.5 * erfc((log(room) - log(self.mean) + 0.5 * square) / (sqrt(square) * _SQRT2))
 
 
 class Mixture(Value, frozen=True):

@@ -7,6 +7,8 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from statistics import NormalDist
 
+from msgspec.structs import replace
+
 from goodput.domain.intent import Workload
 from goodput.domain.values import Value
 
@@ -21,6 +23,7 @@ PRIOR_OUTPUT_TOKENS = 211.0
 INPUT_EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99, 1.0)
 OUTPUT_EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _NORMAL = NormalDist()
+_HALVINGS = 30
 
 
 class Lengths(Value, frozen=True):
@@ -54,9 +57,20 @@ def classes(mean: float, variation: float, edges: tuple[float, ...]) -> tuple[Le
     """A log-normal distribution of this mean and variation, cut at the shares `edges` (from 0 to 1, rising).
 
     The mean and, with the deviations, the second moment of the classes together are those of the distribution. No
-    class is shorter than a token.
+    class is shorter than a token: requests of hardly more than one vary by as much less, those of one not at all.
     """
-    sigma = _sigma(variation)
+    found = _cut(mean, _sigma(variation), edges)
+    if found[0].tokens >= 1.0:
+        return found
+    least, most = 0.0, _sigma(variation)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (least + most)
+        least, most = (middle, most) if _cut(mean, middle, edges)[0].tokens >= 1.0 else (least, middle)
+    return tuple([replace(each, tokens=max(1.0, each.tokens)) for each in _cut(mean, least, edges)])
+
+
+def _cut(mean: float, sigma: float, edges: tuple[float, ...]) -> tuple[LengthClass, ...]:
+    """Classes of a log-normal distribution whose logarithm has the deviation `sigma`."""
     # Bounds of the classes in standard deviations of the logarithm.
     bounds = [_NORMAL.inv_cdf(min(max(edge, 1e-12), 1.0 - 1e-12)) for edge in edges]
     # E[X^k] up to a bound is E[X^k] * Phi(bound - k * sigma).
@@ -69,7 +83,7 @@ def classes(mean: float, variation: float, edges: tuple[float, ...]) -> tuple[Le
         share = high - low
         tokens = mean * (first[index + 1] - first[index]) / share
         square = mean * mean * exp(sigma * sigma) * (second[index + 1] - second[index]) / share
-        found.append(LengthClass(share, max(1.0, tokens), sqrt(max(0.0, square - tokens * tokens))))
+        found.append(LengthClass(share, tokens, sqrt(max(0.0, square - tokens * tokens))))
     return tuple(found)
 
 

@@ -2,13 +2,13 @@
 
 TTFT is what is left of the running step (longer than half a step: the inspection paradox, E[S^2]/(2 E[S])), one step
 with the prompts that arrived meanwhile and the own one, further steps of a long prompt, and the wait behind long
-prompts of others (Pollaczek-Khinchine) and for a free sequence slot (Sakasegawa's M/G/c). TPOT varies with the prompts
+prompts of others (Pollaczek-Khinchine) and for a free sequence slot (M/G/c by Erlang C). TPOT varies with the prompts
 that arrive while a request decodes (compound Poisson) and with the batch.
 """
 
 from __future__ import annotations
 
-from math import erfc, exp, pi, sqrt
+from math import erfc, exp, lgamma, log, pi, sqrt
 
 from goodput.domain.intent import Objective
 from goodput.domain.values import Value
@@ -189,7 +189,7 @@ def _overflow(replica: Replica, load: Load, number: float, met_variance: float) 
 def _slot_wait(replica: Replica, load: Load, running: float) -> tuple[float, float]:
     """(share of requests that wait for a sequence slot, their mean wait in seconds).
 
-    Sakasegawa's approximation of M/G/c; sequences that come in swarms and differ in size are as many fewer, larger ones
+    M/G/c as M/M/c with its waits scaled by the variation of service; sequences that come in swarms and differ in size are as many fewer, larger ones
     (Hayward: servers and load divided by variance over mean).
     """
     slots = replica.slots
@@ -206,8 +206,22 @@ def _slot_wait(replica: Replica, load: Load, running: float) -> tuple[float, flo
     servers = max(1.0, slots / peak)
     square = sum(each.share * (each.tokens**2 + each.deviation**2) for each in replica.outputs)
     variation = max(0.0, square / (replica.output_mean * replica.output_mean) - 1.0)
-    share = use ** (sqrt(2.0 * (servers + 1.0)) - 1.0)
+    share = _waiting_share(servers, use)
     return share, 0.5 * (1.0 + variation) * running / load.rps / (servers * (1.0 - use))
+
+
+def _waiting_share(servers: float, use: float) -> float:
+    """Share of arrivals that wait in M/M/c (Erlang C) for any real number of servers.
+
+    Erlang B is the Poisson probability of exactly `servers` over that of at most so many; the latter by Wilson and
+    Hilferty's cube root of a gamma distribution.
+    """
+    offered = servers * use
+    exactly = exp(servers * log(offered) - offered - lgamma(servers + 1.0))
+    ninth = 1.0 / (9.0 * (servers + 1.0))
+    z = ((offered / (servers + 1.0)) ** (1.0 / 3.0) - 1.0 + ninth) / sqrt(ninth)
+    blocked = min(1.0, exactly / max(1e-12, 0.5 * erfc(z / sqrt(2.0))))
+    return blocked / (1.0 - use * (1.0 - blocked))
 
 
 def _tpot(replica: Replica, load: Load, own: float) -> Mixture:
