@@ -8,6 +8,7 @@ from typing import Any
 
 from goodput.resources import names
 from goodput.resources.inputs import KubeObject, ObjectKey, RenderInput
+from goodput.simulator.fleet.settings import RouterSettings
 
 Make = Callable[..., RenderInput]
 Objects = Callable[[RenderInput], dict[ObjectKey, KubeObject]]
@@ -42,7 +43,22 @@ def test_a_dead_engine_is_found_within_seconds_and_a_full_one_is_not_dead(
     assert parsed.health_check_interval_secs * parsed.health_failure_threshold <= 5
     assert parsed.cb_failure_threshold >= 10 * parsed.retry_max_retries
     assert parsed.cb_timeout_duration_secs <= 2
-    assert parsed.balance_abs_threshold <= 8
+
+
+def test_the_simulated_routers_are_those_that_are_rendered(make_render: Make, rendered_of: Objects) -> None:
+    """What decides where a request goes is the same in both; trees hold characters there and tokens here."""
+    parsed = _parsed(_pod(rendered_of(make_render()))["containers"][0]["args"])
+    simulated = RouterSettings()
+    assert parsed.policy == simulated.balance
+    assert parsed.balance_abs_threshold == simulated.abs_threshold
+    assert parsed.balance_rel_threshold == simulated.rel_threshold
+    assert parsed.cache_threshold == simulated.cache_threshold
+    assert parsed.max_tree_size == 4 * simulated.tree_tokens
+    assert parsed.retry_max_retries == simulated.attempts
+    assert parsed.health_check_interval_secs == simulated.health_interval_seconds
+    assert parsed.health_failure_threshold == simulated.health_failures
+    assert parsed.cb_failure_threshold == simulated.circuit_failures
+    assert parsed.cb_timeout_duration_secs == simulated.circuit_open_seconds
 
 
 def test_a_router_outlives_its_requests(make_render: Make, rendered_of: Objects) -> None:

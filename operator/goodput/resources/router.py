@@ -39,10 +39,11 @@ def router_args(render: RenderInput) -> list[str]:
         # Requests with a common prefix go where its cache is.
         "--policy",
         "cache_aware",
-        # Affinity gives way once one replica has this many requests more than another: with the default (64 more)
-        # a fresh replica, whose prefix tree is empty, is flooded with every prompt that no tree knows.
+        # Affinity gives way once one replica has more requests than another by more than this: prompts that no tree
+        # knows all go to the smallest tree, which for hours is that of the last replica that came. With the default
+        # (64 more) it is flooded; what is left of that is this many of each router's, on top of what others have.
         "--balance-abs-threshold",
-        "4",
+        "2",
         "--balance-rel-threshold",
         "1.2",
         "--request-timeout-secs",

@@ -42,8 +42,8 @@ def test_least_in_flight_takes_another_one_for_a_retry():
 
 
 def test_cache_aware_sends_unknown_prompts_to_the_smallest_tree():
-    """Whatever the loads, as long as they are within 4 of each other: a fresh engine is flooded so far."""
-    workers = _workers(0, 0, 4)
+    """Whatever the loads, as long as they are within 2 of each other: a fresh engine is flooded so far."""
+    workers = _workers(0, 0, 2)
     for worker, tokens in zip(workers, (5000, 4000, 100), strict=True):
         worker.tree_tokens = worker.loose_tokens = tokens
     assert cache_aware(_choice(workers, PLAIN)) is workers[2]
@@ -53,8 +53,8 @@ def test_cache_aware_sends_unknown_prompts_to_the_smallest_tree():
 @pytest.mark.parametrize(
     ("loads", "want"),
     [
-        ((1, 6, 3), 0),  # 5 apart and more than 1.2 x
-        ((1, 5, 3), 1),  # 4 apart: equal enough, so the smallest tree
+        ((1, 4, 3), 0),  # 3 apart and more than 1.2 x
+        ((1, 3, 3), 1),  # 2 apart: equal enough, so the smallest tree
         ((30, 36, 33), 1),  # 6 apart, and 1.2 x exactly: equal enough
         ((30, 37, 33), 0),
     ],

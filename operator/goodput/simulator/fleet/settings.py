@@ -71,7 +71,7 @@ class RouterSettings:
     health_failures: int = 2
     circuit_failures: int = 30
     circuit_open_seconds: float = 1.0
-    abs_threshold: int = 4
+    abs_threshold: int = 2
     rel_threshold: float = 1.2
     cache_threshold: float = 0.3
     tree_tokens: int = 8_388_608  # of one engine in one router's tree: 2^25 characters
