@@ -339,14 +339,14 @@ def test_what_cannot_be_sized_is_refused_by_field_never_guessed(config, field):
         ({"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}, (1.0, 1.0, 1.0)),
         ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, (2.0, 2.0, 0.53125)),
         (
-            {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["model.layers.0.self_attn*"]},
+            {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["model.layers.*.self_attn*"]},
             (2.0, 0.5625, 0.5625),
         ),
         (
             {
                 "quant_method": "modelopt",
                 "quant_algo": "NVFP4",
-                "exclude_modules": ["model.layers.3.self_attn*", "model.layers.3.mlp.shared_experts*"],
+                "exclude_modules": ["model.layers.*.self_attn*", "model.layers.*.mlp.shared_experts*"],
             },
             (2.0, 2.0, 0.5625),
         ),

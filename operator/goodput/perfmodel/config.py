@@ -17,6 +17,7 @@ from goodput.perfmodel.config_compressed import compressed
 from goodput.perfmodel.config_experts import read_feed_forward
 from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_layers import Layer, read_layers
+from goodput.perfmodel.config_modules import decoder_modules
 from goodput.perfmodel.config_parts import decoder_fields
 from goodput.perfmodel.config_quantisation import file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
@@ -39,7 +40,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
     heads = fields.integer("num_attention_heads")
     parts = _parts(fields, layers, hidden)
     feed = read_feed_forward(fields, layers, hidden)
-    stored = read_quantisation(fields, sparse=feed.sparse_layers > 0)
+    stored = read_quantisation(fields, decoder_modules(layers, parts, feed))
     vocabulary = fields.integer("vocab_size")
     embedding = float(vocabulary * hidden)
     tied = fields.flag("tie_word_embeddings", fields.text("model_type").startswith(_TIED))

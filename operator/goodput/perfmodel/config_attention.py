@@ -76,6 +76,7 @@ def _grouped(fields: Fields, layer: Layer, hidden: int) -> Part:
     return Part(
         parameters=float(asking + hidden * (gate + keys + values + outputs)),
         kv_projection=float(hidden * (keys + values)),
+        output=float(hidden * outputs),
         kept=(kept,),
     )
 
@@ -136,7 +137,9 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
             elements_per_head=2 * (nope + rope),
             attention_flops=4.0 * heads * (nope + rope),
         )
-        return Part(parameters=float(parameters), replicated=float(replicated), kept=(kept,))
+        return Part(
+            parameters=float(parameters), replicated=float(replicated), output=float(outputs * hidden), kept=(kept,)
+        )
     kept = KvLayers(
         kind=LayerKind.FULL,
         layers=1,
@@ -146,7 +149,13 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
         attended_tokens=fields.count("index_topk"),
     )
     if not fields.count("index_topk") or not _has_indexer(fields, index):
-        return Part(parameters=float(parameters), replicated=float(replicated), absorbed=float(absorbed), kept=(kept,))
+        return Part(
+            parameters=float(parameters),
+            replicated=float(replicated),
+            absorbed=float(absorbed),
+            output=float(outputs * hidden),
+            kept=(kept,),
+        )
     index_heads, index_dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
     indexer = (query_rank or hidden) * index_heads * index_dim + hidden * (index_dim + index_heads)
     keys = KvLayers(
@@ -160,6 +169,7 @@ def _latent(fields: Fields, hidden: int, index: int) -> Part:
         parameters=float(parameters + indexer),
         replicated=float(replicated + indexer),
         absorbed=float(absorbed),
+        output=float(outputs * hidden),
         kept=(kept, keys),
     )
 
@@ -210,5 +220,6 @@ def _with_block_index(fields: Fields, part: Part, hidden: int, index: int) -> Pa
         parameters=part.parameters + indexer,
         kv_projection=part.kv_projection,
         replicated=part.replicated + indexer,
+        output=part.output,
         kept=(attending, keys),
     )

@@ -39,6 +39,9 @@ class FeedForward(Value, frozen=True, kw_only=True):
     experts_per_token: int
     sparse_layers: int
     replicated: float  # of `dense`, whole on every tensor rank: routers, projections to a latent width
+    layers_dense: tuple[float, ...]  # of `dense` in each layer, without what is `replicated`
+    matrices: int  # of one feed-forward layer: up and down projection, and a gate
+    width: int  # of one expert
 
 
 def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> FeedForward:
@@ -49,16 +52,22 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
     ungated = family in _UNGATED or activation in _UNGATED_ACTIVATIONS or family == "nemotron_h"
     matrices = 2 if ungated else 3
     sparse = sum(1 for layer in layers if layer.feed in (Feed.SPARSE, Feed.BOTH))
-    dense = sum(
-        matrices * hidden * (layer.width or _dense_width(fields, index, hidden, sparse > 0))
-        for index, layer in enumerate(layers)
-        if layer.feed in (Feed.DENSE, Feed.BOTH)
-    )
-    dense += sum(hidden * hidden for layer in layers if layer.feed is Feed.LINEAR)
+    alone = [
+        _alone(fields, layer, index, hidden, matrices, some_sparse=sparse > 0) for index, layer in enumerate(layers)
+    ]
+    dense = sum(alone)
     experts = fields.count("n_routed_experts")
     if not sparse:
         return FeedForward(
-            dense=float(dense), experts_total=0.0, experts=0, experts_per_token=0, sparse_layers=0, replicated=0.0
+            dense=float(dense),
+            experts_total=0.0,
+            experts=0,
+            experts_per_token=0,
+            sparse_layers=0,
+            replicated=0.0,
+            layers_dense=tuple(map(float, alone)),
+            matrices=matrices,
+            width=0,
         )
     if experts <= 1:
         raise fields.invalid("n_routed_experts", "is missing: some layers have experts")
@@ -72,16 +81,29 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
         raise fields.invalid("moe_intermediate_size", "is missing: give it as in the model's config.json")
     latent = fields.count("moe_latent_size")
     through = hidden * experts + (2 * hidden * latent if latent else 0)
-    common = matrices * hidden * _shared_width(fields, family, width) + through
+    shared = matrices * hidden * _shared_width(fields, family, width)
     one = matrices * (latent or hidden) * width
     return FeedForward(
-        dense=float(dense + sparse * common),
+        dense=float(dense + sparse * (shared + through)),
         experts_total=float(sparse * experts * one),
         experts=experts,
         experts_per_token=visited,
         sparse_layers=sparse,
         replicated=float(sparse * through),
+        layers_dense=tuple(
+            float(own + shared * (layer.feed in (Feed.SPARSE, Feed.BOTH)))
+            for own, layer in zip(alone, layers, strict=True)
+        ),
+        matrices=matrices,
+        width=width,
     )
+
+
+def _alone(fields: Fields, layer: Layer, index: int, hidden: int, matrices: int, *, some_sparse: bool) -> int:
+    """Parameters of a layer's feed-forward that is no expert."""
+    if layer.feed in (Feed.DENSE, Feed.BOTH):
+        return matrices * hidden * (layer.width or _dense_width(fields, index, hidden, some_sparse))
+    return hidden * hidden if layer.feed is Feed.LINEAR else 0
 
 
 def _dense_width(fields: Fields, index: int, hidden: int, some_sparse: bool) -> int:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from goodput.domain.values import Value
 from goodput.perfmodel.config_fields import Fields
+from goodput.perfmodel.config_kept import (
+    compressed_groups,
+    everywhere,
+    integer_format,
+    list_field,
+    mean_bytes,
+    without_kept,
+)
+from goodput.perfmodel.config_modules import ModulePart, Modules
 from goodput.perfmodel.precision import PLAIN_BYTES, stored_bytes
 
-# Endings of the module names of each part, as they stand in the lists of what is not quantised.
+# Endings of the names of modules of each part in a list of how each is stored.
 _ATTENTION_NAMES = (
     "self_attn",
     "attn",
@@ -24,7 +33,6 @@ _ATTENTION_NAMES = (
     "wq_b",
 )
 _EXPERT_NAMES = ("experts", "block_sparse_moe", "moe")
-_DENSE_NAMES = ("mlp", "shared_expert", "shared_experts", "gate_up_proj", "up_proj", "ffn")
 _FILE_BYTES = {"float32": 4.0, "bfloat16": PLAIN_BYTES, "float16": PLAIN_BYTES}
 # Algorithm or method -> format. Those that leave the format open are read from their own fields.
 _FORMATS = {
@@ -48,6 +56,8 @@ _FORMATS = {
 }
 # Elements of a group where one scale holds for a channel (a group size of -1): a few thousand, as layers are wide.
 _WHOLE_CHANNEL = 4096
+# Methods that quantise experts alone.
+_EXPERTS_ONLY = frozenset({("mxfp4", "mxfp4"), ("experts_int8", "int8")})
 _WEIGHT_ONLY = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_round", "inc"})
 
 
@@ -63,8 +73,9 @@ class Quantisation(Value, frozen=True, kw_only=True):
     block_scales: bool = False  # fp8 with a scale for each block
 
 
-def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
-    """Quantisation of the checkpoint; `sparse` says whether it has experts. Raises `InvalidObject` naming the field."""
+def read_quantisation(fields: Fields, modules: Modules) -> Quantisation:
+    """Quantisation of the checkpoint with these modules. Raises `InvalidObject` naming the field."""
+    sparse = modules.experts > 0
     plain = PLAIN_BYTES
     config = fields.mapping("quantization_config")
     if config is None or not config.values:
@@ -87,19 +98,34 @@ def read_quantisation(fields: Fields, *, sparse: bool) -> Quantisation:
         )
     if algorithm == "mixed_precision" or config.raw("quantized_layers") is not None:
         return _mixed(config, plain, sparse=sparse)
-    precision, size = _uniform(config, method, algorithm)
-    kept = _kept_plain(config)
-    attention, experts, dense = (_names(kept, names) for names in (_ATTENTION_NAMES, _EXPERT_NAMES, _DENSE_NAMES))
-    if sparse and experts:
-        raise config.invalid("modules_to_not_convert", "leaves the experts as they were, so next to nothing is smaller")
-    only = precision == "mxfp4" and method == "mxfp4" and sparse
+    return _by_module(config, modules, method, algorithm)
+
+
+def _by_module(config: Fields, modules: Modules, method: str, algorithm: str) -> Quantisation:
+    """One format, or one for each group of modules, and the modules that are left as they were."""
+    plain, sparse = PLAIN_BYTES, modules.experts > 0
+    group_sizes = None
+    if method == "compressed-tensors" or (not method and not algorithm and config.raw("config_groups") is not None):
+        precision, size, group_sizes = compressed_groups(config, modules)
+    else:
+        precision, size = _uniform(config, method, algorithm)
+    sizes = without_kept(config, modules, group_sizes or everywhere(modules, size))
+    found = {part: mean_bytes(modules, sizes, part) for part in ModulePart}
+    attention, dense, experts = found[ModulePart.ATTENTION], found[ModulePart.DENSE], found[ModulePart.EXPERTS]
+    if sparse and experts is not None and experts >= plain:
+        raise config.invalid(list_field(config), "leaves the experts as they were, so next to nothing is smaller")
+    if not sparse and min(each for each in (attention, dense, plain) if each is not None) >= plain:
+        raise config.invalid(list_field(config), "leaves every layer as it was: leave out quantization_config")
+    main = experts if sparse and experts is not None else size
+    only = sparse and (method, precision) in _EXPERTS_ONLY
+    bare = sparse and dense is not None and dense >= plain and attention is not None and attention >= plain
     return Quantisation(
         precision=precision,
-        quantised_bytes=size,
+        quantised_bytes=main,
         plain_bytes=plain,
-        experts_only=only or (sparse and attention and dense),
-        attention_bytes=plain if attention else None,
-        dense_bytes=plain if dense and sparse else None,
+        experts_only=only or bare,
+        attention_bytes=None if only or attention == main else attention,
+        dense_bytes=None if only or dense in (None, main) else dense,
         block_scales=config.raw("weight_block_size") is not None,
     )
 
@@ -138,8 +164,8 @@ def _uniform(config: Fields, method: str, algorithm: str) -> tuple[str, float]:
     if method in _WEIGHT_ONLY:
         bits = config.count("bits") or config.count("w_bit") or 4
         if config.raw("group_size") == -1:
-            return _integers(config, "bits", bits, _WHOLE_CHANNEL)
-        return _integers(config, "bits", bits, config.count("group_size") or config.count("q_group_size") or 128)
+            return integer_format(config, "bits", bits, _WHOLE_CHANNEL)
+        return integer_format(config, "bits", bits, config.count("group_size") or config.count("q_group_size") or 128)
     group = config.count("group_size") or None
     if method == "bitsandbytes":
         if config.flag("load_in_8bit"):
@@ -147,49 +173,11 @@ def _uniform(config: Fields, method: str, algorithm: str) -> tuple[str, float]:
         return "int4", stored_bytes("int4", 64)
     if method in ("quark", "torchao"):
         raise config.invalid("quant_method", f"{method!r} leaves open what is stored how, and cannot be sized")
-    groups = config.mapping("config_groups")
-    if method == "compressed-tensors" or (not method and groups is not None and not algorithm):
-        return _compressed(config)
     for name in (algorithm, method):
         if name in _FORMATS:
             return _FORMATS[name], stored_bytes(_FORMATS[name], group)
     where = "quant_algo" if algorithm and (not method or method.startswith("modelopt")) else "quant_method"
     raise config.invalid(where, f"{algorithm or method!r} is not known")
-
-
-def _compressed(config: Fields) -> tuple[str, float]:
-    """compressed-tensors: the first group's weights say it."""
-    groups = config.mapping("config_groups")
-    if groups is None or not groups.values:
-        raise config.invalid("config_groups", "is missing: compressed-tensors says there how weights are stored")
-    found = {_group(groups, str(name)) for name in groups.values}
-    if len(found) > 1:
-        raise config.invalid("config_groups", "has groups of unlike formats, of which the share is not known")
-    return found.pop()
-
-
-def _group(groups: Fields, name: str) -> tuple[str, float]:
-    group = groups.mapping(name)
-    weights = group.mapping("weights") if group is not None else None
-    if weights is None:
-        raise groups.invalid(name, "needs weights")
-    bits, size = weights.integer("num_bits"), weights.count("group_size")
-    if weights.text("type") != "float":
-        return _integers(weights, "num_bits", bits, size, zero_points=not weights.flag("symmetric", True))
-    if bits == 8:
-        return "fp8", stored_bytes("fp8", size or None)
-    if bits != 4:
-        raise weights.invalid("num_bits", f"{bits} bits of a float are not known")
-    # Both store 4 bits and 8 of scale; the formats differ in how many elements share one.
-    return ("mxfp4", stored_bytes("mxfp4")) if size == 32 else ("nvfp4", stored_bytes("nvfp4"))
-
-
-def _integers(fields: Fields, name: str, bits: int, group: int, *, zero_points: bool = True) -> tuple[str, float]:
-    if bits not in (2, 3, 4, 8):
-        raise fields.invalid(name, f"{bits} bits of an integer are not known")
-    if bits == 8:
-        return "int8", stored_bytes("int8")
-    return "int4", stored_bytes("int4", group or None, zero_points=zero_points) - (4 - bits) / 8.0
 
 
 def _mixed(config: Fields, plain: float, *, sparse: bool) -> Quantisation:
@@ -215,7 +203,7 @@ def _mixed(config: Fields, plain: float, *, sparse: bool) -> Quantisation:
 def _majority(config: Fields, listed: Mapping[str, Any], names: tuple[str, ...]) -> str:
     counts: dict[str, int] = {}
     for module, how in listed.items():
-        if not isinstance(how, Mapping) or not _names((str(module),), names):
+        if not isinstance(how, Mapping) or not _names(str(module), names):
             continue
         algorithm = str(how.get("quant_algo") or "").lower()
         if algorithm not in _FORMATS:
@@ -224,20 +212,7 @@ def _majority(config: Fields, listed: Mapping[str, Any], names: tuple[str, ...])
     return max(sorted(counts), key=lambda name: counts[name], default="")
 
 
-def _kept_plain(config: Fields) -> tuple[str, ...]:
-    """Modules that the checkpoint does not quantise."""
-    lists = ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers")
-    return tuple(str(each) for name in lists for each in config.sequence(name))
-
-
-def _names(patterns: Iterable[str], names: tuple[str, ...]) -> bool:
-    """Whether a pattern names a whole part: its last word that is no wildcard is one of `names`.
-
-    `model.layers.3.self_attn*` and `re:.*self_attn.*` name attention; `mlp.gate` names a router, and is none.
-    """
-    for pattern in patterns:
-        words = [word.strip("*:^$\\") for word in pattern.removeprefix("re:").replace("\\", "").split(".")]
-        words = [word for word in words if word and not word.isdigit()]
-        if words and words[-1] in names:
-            return True
-    return False
+def _names(module: str, names: tuple[str, ...]) -> bool:
+    """Whether the last word of the module that is no number is one of `names`."""
+    words = [word for word in module.replace("*", "").split(".") if word and not word.isdigit()]
+    return bool(words) and words[-1] in names

@@ -23,6 +23,7 @@ class Part(Value, frozen=True, kw_only=True):
     kv_projection: float = 0.0  # of these, K and V projections
     replicated: float = 0.0  # of these, whole on every tensor rank
     absorbed: float = 0.0  # of these, up-projections of latent attention
+    output: float = 0.0  # of these, the output projection of attention
     kept: tuple[KvLayers, ...] = ()
 
 

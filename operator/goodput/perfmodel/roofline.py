@@ -19,7 +19,7 @@ from goodput.domain.intent import GpuType
 from goodput.domain.values import Value
 from goodput.perfmodel.efficiency import BLOCK_FP8, WEIGHT_ONLY, Efficiency, efficiency, experts_touched, share_of
 from goodput.perfmodel.kvcache import rank_token_bytes
-from goodput.perfmodel.precision import KvFormat, compute_column, kv_format
+from goodput.perfmodel.precision import WEIGHT_FORMATS, KvFormat, compute_column, kv_format
 from goodput.perfmodel.weights import Parallel, rank_weights
 
 _BF16_BYTES = 2.0
@@ -233,9 +233,10 @@ def _format(arch: Architecture, parameter_bytes: float) -> str:
     """Format of a part of the checkpoint whose parameters take `parameter_bytes`."""
     if parameter_bytes >= arch.plain_bytes:
         return "bf16"
-    if parameter_bytes == arch.quantised_bytes:
-        return expert_format(arch)
-    return "fp8"
+    if parameter_bytes == WEIGHT_FORMATS["fp8"].bytes_per_parameter != arch.quantised_bytes:
+        return "fp8"
+    # A mean over modules of which some are left as they were: as most of them are.
+    return expert_format(arch) if 2.0 * parameter_bytes < arch.quantised_bytes + arch.plain_bytes else "bf16"
 
 
 def expert_format(arch: Architecture) -> str:
