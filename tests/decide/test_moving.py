@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.decide.builders import GPUS, START, one, pod, snapshot, view
+from tests.decide.builders import GPUS, START, one, pod, pool, snapshot, view
 from tests.decide.test_replicas import loaded, missed, replicas, steady
 from tests.placements import placement
 
 from goodput.decide import Policy, decide
 from goodput.domain.change import Serving
-from goodput.domain.decision import Rule
+from goodput.domain.conditions import ConditionType
+from goodput.domain.decision import Action, Rule
 from goodput.domain.identity import CANARY_POOL, Key
 from goodput.domain.intent import ScalingMode
 from goodput.domain.observed import NO_CANARY, GpuSupply, PodState, PoolView, Snapshot
@@ -164,3 +165,57 @@ def test_views_of_no_pool_are_placed_as_ever():
     """A new Model moves nothing."""
     plan = one(view(replace(loaded(1.0, 1).pool, exists=False, pods=(), spec_replicas=0), None))
     assert (replicas(plan), plan.decision.rule) == (1, Rule.INITIAL)
+
+
+@pytest.mark.parametrize(
+    ("cap", "told"),
+    [({"max_replicas": 1}, "maxReplicas is 1"), ({"max_cost_per_hour": 2.0}, "maxCostPerHour 2.00 $ pays 1 replicas")],
+    ids=["count", "cost"],
+)
+def test_a_cap_that_is_lowered_during_a_roll_out_waits_for_its_end(cap, told):
+    """No replica goes meanwhile: a Deployment takes them from both revisions, and heeds no victims."""
+    model = loaded(1.0, 3, **cap)
+    rolling = replace(model, pool=replace(model.pool, rolling_out=True))
+    plan = one(rolling, steady(1.0, 3))
+    assert (replicas(plan), plan.decision.rule) == (3, Rule.HOLD_ROLLOUT)
+    assert told in plan.decision.message
+    assert "2 fewer than wanted; no replica goes before the roll-out has ended" in plan.decision.message
+    assert replicas(one(model, plan.memory)) == 1
+
+
+def test_a_stand_in_waits_for_the_end_of_a_roll_out_too():
+    """Three healthy ones are there again: the fourth goes once pods are of one revision."""
+    model = loaded(6.0, 3, extra=(pod("lost", node_lost=True),))
+    rolling = replace(model, pool=replace(model.pool, rolling_out=True))
+    plan = one(rolling, replace(steady(6.0, 4), surge=1))
+    assert (replicas(plan), plan.memory.surge) == (4, 1)
+    assert replicas(one(model, replace(plan.memory, samples=steady(6.0, 3).samples))) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "want"), [(PodState.READY, 4), (PodState.UNREADY, 8)], ids=["cordoned nodes", "dead nodes"]
+)
+def test_a_cap_of_cost_counts_what_serves(state, want):
+    """maxCostPerHour pays four: pods on cordoned nodes serve and cost, those of dead ones do not serve."""
+    lost = tuple(pod(f"lost-{number}", state, node_lost=True) for number in range(4))
+    plan = one(view(pool(*lost), None, max_cost_per_hour=7.5), steady(0.0, 4))
+    assert replicas(plan) == want
+    placed = next(each.message for each in plan.conditions if each.type is ConditionType.PLACED)
+    for text in (placed, plan.decision.message):
+        assert "spec.scaling.maxCostPerHour 7.50 $ pays 4 replicas" in text
+        assert ("4 more would stand in" if want == 4 else "stand-ins are beside that") in text
+
+
+def test_stand_ins_beyond_max_replicas_are_told():
+    """As the new pod of a roll-out is, for as long as it takes."""
+    lost = tuple(pod(f"lost-{number}", node_lost=True) for number in range(4))
+    plan = one(view(pool(*lost), None, max_replicas=4), steady(0.0, 4))
+    assert (replicas(plan), plan.decision.action, plan.decision.rule) == (8, Action.REPLACE, Rule.STAND_IN)
+    assert "maxReplicas is 4: stand-ins are beside that until what they replace is gone" in plan.decision.message
+
+
+def test_stand_ins_are_advised_for_what_they_are():
+    """The rule is not that of metrics which nobody has."""
+    model = view(pool(pod("a", node_lost=True), pod("b")), None, mode=ScalingMode.ADVISE)
+    decision = one(model, steady(0.0, 2)).decision
+    assert (decision.action, decision.rule, decision.to_replicas) == (Action.ADVISE_UP, Rule.STAND_IN, 3)

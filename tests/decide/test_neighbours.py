@@ -24,3 +24,8 @@ def test_one_fewer_is_explained_by_what_forbids_it(
     found = neighbours(replicas, load, peak, 2.0, fewest)
     assert found[0].option == f"{replicas - 1} replicas"
     assert found[0].reason.startswith(fewer)
+
+
+def test_one_more_than_a_limit_allows_is_not_for_lack_of_load():
+    """Three of five that the author asks for would carry the load."""
+    assert neighbours(3, 1.5, 1.5, 2.0, 5)[1].reason == "a limit stops it"

@@ -183,7 +183,7 @@ def test_a_namespace_never_grows_beyond_its_gpus(cap, loads, by_cost):
     limits = {"max_cost_per_hour_per_namespace": cap * price} if by_cost else {"max_gpus_per_namespace": cap}
     plan = decide(snapshot(*models), memory, Policy(**limits), START)
     total = sum(each.pool.replicas for each in plan.models if each.pool is not None)
-    assert total <= cap
+    assert total <= max(cap, sum(pods for _, pods, _ in loads))
 
 
 def test_router_pods_that_vanish_or_appear_do_not_make_load():

@@ -124,12 +124,14 @@ class Scaling(ApiModel):
     mode: Literal["Auto", "Advise"] | None = None
     """`Auto` scales; `Advise` publishes every decision and changes nothing. Unset: the operator's default (Auto)."""
     min_replicas: Int = Field(default=1, ge=1, le=10_000)
-    """Replicas at least. Default 1."""
+    """Replicas at least. Default 1. Beats every cap but the operator's limits of a namespace, which stop growth, and of
+    what serves take nothing."""
     max_replicas: Int | None = Field(default=None, ge=1, le=10_000)
-    """Replicas at most; beats the SLO. Unset: bounded by free GPUs and the operator's limits only."""
+    """Replicas at most; beats the SLO. Beside it run, for a while, the new pod of a roll-out and what stands in for
+    pods on lost nodes. Unset: bounded by free GPUs and the operator's limits only."""
     max_cost_per_hour: Price | None = None
     """Cost of all replicas per hour at most, such as `"40"`, in the currency of the GPU prices; beats the SLO, not
-    minReplicas. Unset: no bound."""
+    minReplicas. Pods on a cordoned node count; those on a dead node serve nobody and do not. Unset: no bound."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -124,10 +124,10 @@ class DecisionStatus(ApiModel):
     to: _Count | None = None
     """Replicas after."""
     wanted: _Count | None = None
-    """Replicas that the rule asked for before the clamp."""
+    """Replicas that the rule, or minReplicas, asked for before the clamp."""
     clamp: _Short | None = None
-    """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour, FreeGPUs or
-    Priority (a Model of higher priority lacks GPUs)."""
+    """Bound that changed the outcome: None, MinReplicas, MaxReplicas, MaxCostPerHour, FreeGPUs, Priority (a Model of
+    higher priority lacks GPUs), GPUsPerNamespace or CostPerHourPerNamespace (the operator's limits)."""
     inputs: Annotated[tuple[DecisionInput, ...], Field(max_length=32), ListOf()] = ()
     """Numbers that the decision rests on."""
     rejected: Annotated[tuple[RejectedOption, ...], Field(max_length=32), ListOf()] = ()

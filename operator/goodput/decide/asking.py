@@ -65,7 +65,7 @@ def wanted(work: Work, base: int) -> Law:
         loads = (*loads[:-1], (at, max(load, (law.replicas - 0.5) * work.capacity_rps)))
     if law.rule is Rule.HOLD_METRICS and reading.problem is None and situation.load_rps is None:
         # Nothing serves yet, or nothing was counted yet: that is a start, not a fault of metrics.
-        law = replace(law, rule=Rule.HOLD_STARTING)
+        law = replace(law, rule=Rule.HOLD_STARTING if pool.coming else Rule.HOLD_UNMEASURED)
     return Law(law, loads)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from goodput.decide.policy import Policy
 from goodput.decide.priority import Lack, Yields
 from goodput.domain.decision import Clamp
@@ -51,6 +53,8 @@ def _held(pool: PoolView, gpus: Mapping[str, GpuType]) -> tuple[int, float]:
 
 # A number of replicas, which limit it is, and its words, which are needed where it binds only.
 _Limit = tuple[int, Clamp, Callable[[], str]]
+# Limits of the administrator.
+GRANTS = frozenset({Clamp.GRANTED_COST, Clamp.GRANTED_GPUS})
 
 
 class Bounded(Value, frozen=True):
@@ -61,6 +65,8 @@ class Bounded(Value, frozen=True):
     message: str = ""
     # A cap that lies below minReplicas, which stands; empty: none does.
     overruled: str = ""
+    # A limit that is exceeded all the same, and why; empty: none is.
+    exceeded: str = ""
 
 
 def placed_replicas(pool: PoolView, gpu_type: str) -> int:
@@ -78,20 +84,25 @@ def bound(
     shared: Shared,
     *,
     policy: Policy,
+    runs: int,
     beside_per_hour: float = 0.0,
 ) -> Bounded:
     """`wanted` within every limit: the author's caps and free GPUs beat the SLO, minReplicas beats those, and what the
     administrator grants a namespace beats all: else an author could write any number.
 
-    GPUs that are missing lower what is asked for already only where a Model of higher priority lacks them: else its
-    Pending pods are reported.
+    A grant stops growth, and takes none of the `runs` replicas that were granted before. GPUs that are missing lower
+    what is asked for already only where a Model of higher priority lacks them: else its Pending pods are reported.
     `beside_per_hour` is what the Model's canary costs.
     """
     result = Bounded(wanted)
     if wanted < intent.min_replicas:
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, f"spec.scaling.minReplicas is {intent.min_replicas}")
     cap = ""
-    for limit, clamp, message in _limits(intent, placement, pool, shared, beside_per_hour):
+    for limit, clamp, message in (
+        *_caps(intent, placement, beside_per_hour),
+        *_left_to_higher(intent, pool, shared),
+        *_free(intent, placement, pool, shared, pool.spec_replicas),
+    ):
         if result.replicas > limit:
             result = Bounded(limit, clamp, f"{message()}, {wanted - limit} fewer than wanted")
             cap = message() if clamp is Clamp.MAX_COST else ""
@@ -100,35 +111,18 @@ def bound(
         least = f"spec.scaling.minReplicas is {intent.min_replicas}"
         overruled = f"{cap}, but {least}, which stands: raise the one or lower the other" if cap else ""
         result = Bounded(intent.min_replicas, Clamp.MIN_REPLICAS, least, overruled)
+    exceeded = []
     for limit, clamp, message in _grants(intent, placement, pool, shared, policy):
-        if result.replicas > limit:
-            result = Bounded(limit, clamp, f"{message()}, {max(wanted, intent.min_replicas) - limit} fewer than wanted")
+        most = max(limit, runs)
+        if result.replicas > most:
+            fewer = max(wanted, intent.min_replicas) - most
+            result = Bounded(most, clamp, f"{message()}, {fewer} fewer than wanted")
+        elif result.replicas > limit:
+            exceeded.append(message())
+    if exceeded:
+        kept = "what runs goes on while the load or minReplicas needs it, and no replica is added"
+        return replace(result, exceeded=f"{' and '.join(exceeded)}: {kept}")
     return result
-
-
-def _limits(
-    intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, beside_per_hour: float
-) -> list[_Limit]:
-    """The author's caps, what is to be left to Models of higher priority, and the GPUs that are free."""
-    gpus = placement.gpus
-    limits = _caps(intent, placement, beside_per_hour)
-    limits += _left_to_higher(intent, pool, shared)
-    reachable = _reachable(placement, pool, shared)
-    if reachable is not None:
-        free = shared.free[placement.gpu_type]
-        # What runs on another type runs on until its GPUs of this one are free.
-        possible = max(reachable, pool.spec_replicas)
-        limits.append(
-            (
-                possible,
-                Clamp.GPUS,
-                lambda: (
-                    f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
-                    f"{shared.yields.above(shared.yields.held_of.get(placement.gpu_type), intent)}"
-                ),
-            )
-        )
-    return limits
 
 
 def _left_to_higher(intent: ModelIntent, pool: PoolView, shared: Shared) -> list[_Limit]:
@@ -140,7 +134,7 @@ def _left_to_higher(intent: ModelIntent, pool: PoolView, shared: Shared) -> list
 
 
 def _caps(intent: ModelIntent, placement: Placement, beside_per_hour: float) -> list[_Limit]:
-    """What its author allows."""
+    """The author's caps."""
     limits: list[_Limit] = []
     if intent.max_replicas is not None:
         limits.append(
@@ -163,6 +157,24 @@ def _caps(intent: ModelIntent, placement: Placement, beside_per_hour: float) -> 
     return limits
 
 
+def _free(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, runs: int) -> list[_Limit]:
+    """Replicas for which there are GPUs; what runs on another type runs on until its GPUs of this one are free."""
+    reachable = _reachable(placement, pool, shared)
+    if reachable is None:
+        return []
+    free, gpus, possible = shared.free[placement.gpu_type], placement.gpus, max(reachable, runs)
+    return [
+        (
+            possible,
+            Clamp.GPUS,
+            lambda: (
+                f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
+                f"{shared.yields.above(shared.yields.held_of.get(placement.gpu_type), intent)}"
+            ),
+        )
+    ]
+
+
 def _reachable(placement: Placement, pool: PoolView, shared: Shared) -> int | None:
     """Replicas for which there are GPUs: on those that it holds, and on those that are free."""
     free = shared.free.get(placement.gpu_type)
@@ -178,17 +190,35 @@ def with_stand_ins(
     pool: PoolView,
     shared: Shared,
     policy: Policy,
+    beside_per_hour: float = 0.0,
 ) -> Bounded:
-    """`limited` plus stand-ins, as far as GPUs and grants reach: a lost node does not free those of its pods."""
-    limits = _grants(intent, placement, pool, shared, policy)
-    limits += _left_to_higher(intent, pool, shared)
-    reachable = _reachable(placement, pool, shared)
-    if reachable is not None:
-        limits.append((reachable, Clamp.GPUS, lambda: f"no more GPUs {placement.gpu_type} are free"))
-    result = Bounded(limited + stand_ins)
-    for limit, clamp, message in limits:
+    """`limited` plus stand-ins, as far as limits reach: a lost node does not free the GPUs of its pods.
+
+    maxReplicas counts replicas to stay, and stand-ins are beside it as the new pod of a roll-out is. maxCostPerHour
+    counts what serves, pods on a cordoned node too; only those of a dead node are beside it, for they serve nobody.
+    """
+    whole = limited + stand_ins
+    result, beyond = Bounded(whole), []
+    for limit, clamp, message in _caps(intent, placement, beside_per_hour):
+        most = max(limited, limit + (pool.tally.lost_silent if clamp is Clamp.MAX_COST else stand_ins))
+        if result.replicas > most:
+            result = Bounded(most, clamp, message())
+        if result.replicas > max(limit, limited):
+            beyond.append(message())
+    for limit, clamp, message in _left_to_higher(intent, pool, shared):
         if result.replicas > max(limit, limited):
             result = Bounded(max(limit, limited), clamp, message())
+    # What stands in already stays.
+    runs = max(limited, min(whole, pool.spec_replicas))
+    for limit, clamp, message in (
+        *_free(intent, placement, pool, shared, runs),
+        *_grants(intent, placement, pool, shared, policy),
+    ):
+        if result.replicas > max(limit, runs):
+            result = Bounded(max(limit, runs), clamp, message())
+    if beyond and result.replicas > limited:
+        beside = "stand-ins are beside that until what they replace is gone"
+        return replace(result, exceeded=f"{' and '.join(beyond)}: {beside}")
     return result
 
 
@@ -199,7 +229,10 @@ def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
     price = placement.price_per_hour
     grants: list[_Limit] = []
     if policy.max_cost_per_hour_per_namespace is not None:
-        may_spend = f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h"
+        may_spend = (
+            f"namespace {namespace} may spend {policy.max_cost_per_hour_per_namespace:.2f} $/h"
+            " (limits.costPerHourPerNamespace of the chart)"
+        )
         if price is None:
             # What runs on this type stays: it was there before the limit, or before its price was lost.
             kept = own_gpus // placement.gpus if pool.gpu_type in ("", placement.gpu_type) else 0
@@ -207,21 +240,22 @@ def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
                 f"{may_spend}, and no price of {placement.gpu_type} is known: set spec.pricePerHour of a GPUType of "
                 "that name; no replica is added until then"
             )
-            grants.append((kept, Clamp.MAX_COST, lambda: unknown))
+            grants.append((kept, Clamp.GRANTED_COST, lambda: unknown))
         elif price:
             left = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
             affordable = max(0, int(left / price + 1e-9))
             above = shared.yields.above(shared.yields.held_in.get(namespace), intent)
-            spent = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas{above}"
-            grants.append((affordable, Clamp.MAX_COST, lambda: spent))
+            spent = f"{may_spend}, {max(0.0, left):.2f} $ of it are left for {affordable} replicas of this Model{above}"
+            grants.append((affordable, Clamp.GRANTED_COST, lambda: spent))
     if policy.max_gpus_per_namespace is not None:
         left_gpus = max(0, policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus)
         grants.append(
             (
                 left_gpus // placement.gpus,
-                Clamp.GPUS,
+                Clamp.GRANTED_GPUS,
                 lambda: (
-                    f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs, {left_gpus} are left"
+                    f"namespace {namespace} may hold {policy.max_gpus_per_namespace} GPUs"
+                    f" (limits.gpusPerNamespace of the chart), {left_gpus} are left for this Model"
                     f"{shared.yields.above(shared.yields.held_in.get(namespace), intent)}"
                 ),
             )
@@ -253,10 +287,12 @@ def claim(
     granted_cost = 0.0
     if free is not None:
         lacking = max(0, (certain - placed_replicas(pool, placement.gpu_type)) * gpus - free)
-    if policy.max_gpus_per_namespace is not None:
+    # What runs is not taken, so that others yield for what is to be added only.
+    adds = certain * gpus > own_gpus
+    if policy.max_gpus_per_namespace is not None and adds:
         left = policy.max_gpus_per_namespace - shared.gpus.get(namespace, 0) + own_gpus
         granted_gpus = max(0, certain * gpus - left)
-    if policy.max_cost_per_hour_per_namespace is not None and price:
+    if policy.max_cost_per_hour_per_namespace is not None and price and adds:
         budget = policy.max_cost_per_hour_per_namespace - shared.cost.get(namespace, 0.0) + own_cost
         granted_cost = max(0.0, certain * price - budget)
     if not (lacking or granted_gpus or granted_cost):

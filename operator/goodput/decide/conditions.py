@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from goodput.decide.bounds import GRANTS
 from goodput.decide.change import Change
 from goodput.decide.change_text import in_the_way, under_way
 from goodput.decide.placement import Placed
@@ -39,6 +40,7 @@ class Findings(Value, frozen=True, kw_only=True):
     decision: Decision
     clamp_message: str
     overruled: str  # a cap below minReplicas
+    notes: tuple[str, ...]  # of limits, beside the clamp
     figures: Figures
     able: Capacity | None  # of one replica
     count: Tally
@@ -46,6 +48,11 @@ class Findings(Value, frozen=True, kw_only=True):
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
     slow: Slow
+
+    @property
+    def short(self) -> bool:
+        """Whether what the administrator grants leaves fewer replicas than the author's minimum."""
+        return self.decision.clamp in GRANTS and self.decision.to_replicas < self.view.intent.min_replicas
 
 
 def conditions(findings: Findings) -> tuple[Condition, ...]:
@@ -117,6 +124,8 @@ def _reconciling(findings: Findings) -> Condition:
     if not pool.exists:
         if findings.placed.placement is None:
             return Condition(kind, _FALSE, ConditionReason.SETTLED, "nothing can be placed yet")
+        if findings.short:
+            return Condition(kind, _FALSE, ConditionReason.HELD_UP, "no replica can be created yet")
         return Condition(kind, _TRUE, ConditionReason.FIRST_SEEN, "the first replicas are being created")
     change = under_way(findings.change)
     if change is not None:
@@ -173,6 +182,12 @@ def _stalled(findings: Findings) -> Condition:
             f"{view.router.name}: remove it; until then the number that runs ({view.router.spec_replicas}) is kept"
         )
         return Condition(kind, _TRUE, ConditionReason.SCALER_CONFLICT, message)
+    if findings.short:
+        message = (
+            f"{findings.decision.to_replicas} of the {view.intent.min_replicas} replicas of spec.scaling.minReplicas: "
+            f"{findings.clamp_message}; ask its administrator for more, or lower spec.scaling.minReplicas"
+        )
+        return Condition(kind, _TRUE, ConditionReason.CAPPED, message)
     return Condition(kind, _FALSE, ConditionReason.NOT_STALLED, "nothing stands in the way")
 
 
@@ -212,7 +227,7 @@ def _slo_met(findings: Findings) -> Condition:
         return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
     if findings.able is not None and status is not _TRUE:
         text += _too_busy(findings.able, objective)
-    capped = findings.decision.clamp in (Clamp.MAX_REPLICAS, Clamp.MAX_COST, Clamp.GPUS, Clamp.PRIORITY)
+    capped = findings.decision.clamp not in (Clamp.NONE, Clamp.MIN_REPLICAS)
     if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
         return Condition(kind, status, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}")
     if findings.overruled:
@@ -272,7 +287,7 @@ def _placed(findings: Findings) -> Condition:
         return _unschedulable(findings.view.pool, placed.placement)
     where = f"{placed.placement.gpus} x {placed.placement.gpu_type} a replica"
     price = placed.placement.price_per_hour
-    told = f"; {placed.message}" if placed.message else ""
+    told = "".join(f"; {part}" for part in (placed.message, *findings.notes) if part)
     if price is None:
         message = f"{where}; its price is unknown: set GPUType.spec.pricePerHour"
         if findings.view.intent.max_cost_per_hour is not None:

@@ -28,7 +28,7 @@ def neighbours(
             reason = "load has not left room for the whole window"
         found.append(Rejected(f"{fewer} replicas", reason))
     have = replicas * capacity_rps
-    if have >= load_rps:
+    if have >= load_rps and replicas >= fewest:
         reason = f"{replicas} give {number(have)} requests/s, the load to provide for is {number(load_rps)}"
     else:
         reason = "a limit stops it"

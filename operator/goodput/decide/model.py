@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from goodput.decide import asking, bounds, explain, history, outcome
+from goodput.decide import bounds, explain, history, number, outcome
 from goodput.decide.change import Change, as_it_runs, begin, never_served, plan_of, with_room
 from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
@@ -24,12 +24,12 @@ from goodput.decide.victims import victims
 from goodput.decide.work import Fleet, Work
 from goodput.domain.architecture import Architecture
 from goodput.domain.change import Serving, Stage
-from goodput.domain.decision import Action, Clamp, Decision, Rule
+from goodput.domain.decision import Action, Decision, Rule
 from goodput.domain.errors import InvalidObject
 from goodput.domain.identity import SERVE_POOL
 from goodput.domain.intent import ModelIntent, RoutingMode, ScalingMode
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import ModelView, PodState, PoolView, Tally
+from goodput.domain.observed import ModelView, PoolView, Tally
 from goodput.domain.plan import ChangePlan, ModelPlan, Placement, PoolPlan
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
@@ -196,94 +196,29 @@ def _structure(runs: Serving) -> Architecture | None:
         return None
 
 
-def _current(pool: PoolView, memory: LoopMemory) -> tuple[int, int]:
-    """(replicas without stand-ins, stand-ins for pods on lost nodes) of what the Deployment asks for now."""
-    if not pool.exists:
-        return 0, 0
-    surge = memory.surge if memory.desired == pool.spec_replicas else 0
-    return max(0, pool.spec_replicas - surge), surge
-
-
-def _stand_ins(pool: PoolView, lost: int, slow: str, base: int) -> int:
-    """Replicas to add for pods on lost nodes, and for a slow one: gone again once enough others are ready."""
-    if not lost and not slow:
-        return 0
-    healthy = sum(1 for pod in pool.pods if pod.state is PodState.READY and not pod.node_lost and pod.name != slow)
-    return min(lost + bool(slow), max(0, base - healthy))
-
-
-class _Count(Value, frozen=True, kw_only=True):
-    """How many replicas, by which rule and which limit."""
-
-    rule: Rule
-    wanted: int  # by the law
-    certain: int = 0  # of these, those for which Models of lower priority are to yield
-    total: int
-    surge: int  # stand-ins in `total`
-    clamp: Clamp = Clamp.NONE
-    clamp_message: str = ""
-    overruled: str = ""  # a cap below minReplicas
-    lacking: str = ""  # stand-ins that there cannot be
-    room_since: float = 0.0
-    loads: tuple[tuple[float, float], ...] = ()
-
-
 def _beside(work: Work) -> float:
     """What the canary costs per hour."""
     canary = work.asked.placement
     return (canary.price_per_hour or 0.0) if canary is not None and work.view.canary.exists else 0.0
 
 
-def _count(work: Work, placement: Placement, base: int) -> _Count:
-    """What the law asks for, within limits, with stand-ins."""
-    intent, pool, shared, policy = work.view.intent, work.view.pool, work.fleet.shared, work.fleet.policy
-    asked = asking.wanted(work, base)
-    work.peak_rps = asked.law.peak_rps
-    rule, wanted = asked.law.rule, asked.law.replicas
-    limited = bounds.bound(wanted, intent, placement, pool, shared, policy=policy, beside_per_hour=_beside(work))
-    certain = asking.certain(work, wanted, rule)
-    if limited.clamp is Clamp.PRIORITY and limited.replicas < base:
-        rule = Rule.PRIORITY
-    elif limited.clamp is not Clamp.NONE and wanted == base and limited.replicas != base:
-        rule = Rule.BOUNDS
-    total, lacking = limited.replicas, ""
-    surge = _stand_ins(pool, work.count.lost, work.slow.replaced, total)
-    if surge:
-        whole = bounds.with_stand_ins(total, surge, intent, placement, pool=pool, shared=shared, policy=policy)
-        missing = total + surge - whole.replicas
-        if missing:
-            lacking = f"{missing} more would stand in for pods on lost nodes, but {whole.message}"
-        total, surge = whole.replicas, surge - missing
-    return _Count(
-        rule=rule,
-        wanted=wanted,
-        certain=certain,
-        total=total,
-        surge=surge,
-        clamp=limited.clamp,
-        clamp_message=limited.message,
-        overruled=limited.overruled,
-        lacking=lacking,
-        room_since=asked.law.room_since,
-        loads=asked.loads,
-    )
-
-
 def _conclude(work: Work) -> ModelPlan:
     """Replicas, decision, conditions, figures and memory."""
     view, memory, fleet = work.view, work.memory, work.fleet
     policy, now, intent, pool = fleet.policy, fleet.now, view.intent, view.pool
-    base, surge_before = _current(pool, memory)
+    _, surge_before = number.current(pool, memory)
     placement = work.placed.placement
     fatal = any(problem.fatal for problem in intent.problems)
     held = _held_rule(intent, pool, placement, fatal, known=work.placed.known)
     if held is not None or placement is None:
         runs = pool.spec_replicas if pool.exists else 0
-        count = _Count(rule=held or Rule.HOLD_PROBLEM, wanted=runs, total=runs, surge=surge_before, loads=memory.loads)
+        count = number.Count(
+            total=runs, surge=surge_before, wanted=runs, rule=held or Rule.HOLD_PROBLEM, loads=memory.loads
+        )
     else:
-        count = _count(work, placement, base)
+        count = number.count(work, placement, _beside(work))
     total, surge, rule = count.total, count.surge, count.rule
-    advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule not in (Rule.HOLD_PROBLEM,)
+    advise = intent.mode is ScalingMode.ADVISE and pool.exists and rule is not Rule.HOLD_PROBLEM
     runs = pool.spec_replicas if (advise or held is not None) else total
     yielded = ""
     if placement is not None:
@@ -306,10 +241,10 @@ def _conclude(work: Work) -> ModelPlan:
         part
         for part in (
             work.placed.message if action is Action.PLACE else "",
-            count.clamp_message if count.clamp is not Clamp.NONE else "",
+            count.clamp_message,
             yielded,
             outcome.detail(work, surge),
-            count.lacking,
+            *count.notes,
         )
         if part
     )
@@ -346,6 +281,7 @@ def _conclude(work: Work) -> ModelPlan:
         decision=decision,
         clamp_message="; ".join(part for part in (count.clamp_message, yielded) if part),
         overruled=count.overruled,
+        notes=count.notes,
         figures=figures,
         able=work.able,
         failing=work.failing,

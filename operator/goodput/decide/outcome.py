@@ -44,7 +44,8 @@ def detail(work: Work, surge: int) -> str:
     if surge:
         lost = sorted({pod.node for pod in work.view.pool.pods if pod.node_lost and pod.node is not None})
         whom = f"pods on lost nodes ({', '.join(lost)})" if lost else work.slow.replaced
-        parts.append(f"{surge} of them stand in for {whom}")
+        stand_in = f"stand in for {whom}" if whom else "stood in for others, and go once the roll-out has ended"
+        parts.append(f"{surge} of them {stand_in}")
     if work.slow.known:
         parts.append(work.slow.message)
     if work.reading.problem is not None:

@@ -89,7 +89,8 @@ class ConditionReason(StrEnum):
     TOO_FEW_REQUESTS = "TooFewRequests"  # below spec.minRequests of the SLO attainment is not a statement
     UNDECIDED = "Undecided"  # the bounds of attainment lie on both sides of the objective
     SLO_INFEASIBLE = "SLOInfeasible"  # no number of replicas can meet it
-    CAPPED = "Capped"  # maxReplicas, maxCostPerHour or GPUs stop the fleet below what the SLO needs
+    # A limit stops the fleet below what the SLO needs; of Stalled, one of the namespace below minReplicas.
+    CAPPED = "Capped"
     FAILING = "Failing"  # requests fail for reasons that replicas do not heal
     # MetricsFresh
     FRESH = "Fresh"

@@ -47,8 +47,10 @@ class Rule(StrEnum):
     HOLD_CONFLICT = "HoldConflict"  # something else scales this Deployment
     HOLD_PROBLEM = "HoldProblem"  # the Model has a problem that its author must mend
     HOLD_MEMORY = "HoldMemory"  # memory was lost: no scale-down for a full window
-    BOUNDS = "Bounds"  # minReplicas or maxReplicas changed
     PRIORITY = "Priority"  # a Model of higher priority lacks GPUs
+    HOLD_UNMEASURED = "HoldUnmeasured"  # nothing starts, and no request was counted yet
+    BOUNDS = "Bounds"  # spec.scaling, or a limit of the namespace, sets the number
+    STAND_IN = "StandIn"  # pods on lost nodes, or a slow one, are stood in for, or were
     # Nobody knows any more what a replica that serves can do: its Model was edited, or nobody believes that it runs.
     HOLD_CHANGE = "HoldChange"
     CHANGE_ASKED = "ChangeAsked"  # another checkpoint, precision or speculation is asked for
@@ -68,6 +70,9 @@ class Clamp(StrEnum):
     MAX_COST = "MaxCostPerHour"
     GPUS = "FreeGPUs"
     PRIORITY = "Priority"
+    # What the administrator grants all Models of a namespace.
+    GRANTED_GPUS = "GPUsPerNamespace"
+    GRANTED_COST = "CostPerHourPerNamespace"
 
 
 class Quantity(Value, frozen=True):
@@ -102,8 +107,10 @@ _RULES = {
     Rule.HOLD_CONFLICT: "something else writes the replicas of this Deployment",
     Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
     Rule.HOLD_MEMORY: "no scale-down before a full window was watched",
-    Rule.BOUNDS: "the bounds of the Model ask for it",
     Rule.PRIORITY: "a Model of higher priority lacks GPUs",
+    Rule.HOLD_UNMEASURED: "nothing was measured yet",
+    Rule.BOUNDS: "spec.scaling or a limit sets the number",
+    Rule.STAND_IN: "replicas stand in for pods on lost nodes or for a slow one, as long as those need it",
     Rule.HOLD_CHANGE: "what its running replicas can do is not known",
     Rule.CHANGE_ASKED: "another checkpoint, precision or speculation is asked for",
     Rule.CANARY_READY: "the canary is ready",
@@ -153,7 +160,7 @@ class Decision(Value, frozen=True, kw_only=True):
     clamp: Clamp = Clamp.NONE
     from_replicas: int
     to_replicas: int
-    # What the law wanted before the clamp.
+    # What the law wanted before the clamp; minReplicas, where a limit of the namespace leaves fewer.
     wanted_replicas: int
     inputs: tuple[Quantity, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -172,7 +179,8 @@ class Decision(Value, frozen=True, kw_only=True):
         if self.inputs:
             text += f" ({quantities(self.inputs)})"
         if self.clamp is not Clamp.NONE and self.wanted_replicas != after:
-            text += f". Capped by {self.clamp.value}: {self.wanted_replicas} wanted"
+            verb = "Capped" if self.wanted_replicas > after else "Raised"
+            text += f". {verb} by {self.clamp.value}: {self.wanted_replicas} wanted"
         if self.detail:
             text += f". {self.detail}"
         return text

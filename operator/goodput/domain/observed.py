@@ -66,7 +66,10 @@ class PodView(Value, frozen=True, kw_only=True):
 
 
 class Tally(Value, frozen=True, kw_only=True):
-    """Pods of one pool by state; `lost` sit on lost nodes and are not terminating, `holding` hold GPUs."""
+    """Pods of one pool by state; `lost` sit on lost nodes and are not terminating, `holding` hold GPUs.
+
+    Of the lost ones, those on a cordoned node serve on; `lost_silent` do not.
+    """
 
     names: tuple[str, ...]
     uids: tuple[str, ...]  # sorted
@@ -77,12 +80,13 @@ class Tally(Value, frozen=True, kw_only=True):
     placed: int  # on a node
     holding: int  # on a node and not terminating
     lost: int
+    lost_silent: int
     leaving: int  # terminating
     newest_ready_at: float
 
     @classmethod
     def of(cls, pods: tuple[PodView, ...]) -> Tally:
-        ready = starting = failed = unschedulable = placed = holding = lost = leaving = 0
+        ready = starting = failed = unschedulable = placed = holding = lost = silent = leaving = 0
         newest = 0.0
         for pod in pods:
             state = pod.state
@@ -105,6 +109,7 @@ class Tally(Value, frozen=True, kw_only=True):
                     holding += 1
                 if pod.node_lost:
                     lost += 1
+                    silent += state is not PodState.READY
             if pod.ready_at is not None and pod.ready_at > newest:
                 newest = pod.ready_at
         return cls(
@@ -117,6 +122,7 @@ class Tally(Value, frozen=True, kw_only=True):
             placed=placed,
             holding=holding,
             lost=lost,
+            lost_silent=silent,
             leaving=leaving,
             newest_ready_at=newest,
         )
