@@ -9,14 +9,17 @@ from msgspec.structs import replace
 from tests.decide.builders import GPUS, KEY, START, pod, pool, snapshot, telemetry, view
 from tests.decide.test_properties import QUICK
 from tests.decide.test_replicas import condition, loaded, replicas, steady
+from tests.placements import placement
 
 from goodput.decide import Policy, decide
+from goodput.domain.change import Serving
 from goodput.domain.conditions import ConditionReason, ConditionStatus, ConditionType
 from goodput.domain.decision import Action, Clamp, Rule
 from goodput.domain.identity import Key
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import ModelView, Undecided
+from goodput.domain.observed import ModelView, PodState, Undecided
 from goodput.domain.plan import ModelPlan
+from goodput.perfmodel import architecture
 
 
 def priced(price: float | None) -> tuple:
@@ -49,10 +52,53 @@ def test_a_new_model_without_a_price_waits_for_one():
     assert (replicas(plan), plan.decision.clamp) == (0, Clamp.GRANTED_COST)
 
 
-def test_a_move_to_a_type_without_a_price_is_no_way_round_the_limit():
-    """What runs on another type says nothing of what this one costs."""
-    moved = view(pool(pod("a"), pod("b"), gpu_type="h100-sxm"), telemetry(), gpu_types=("l40s",))
-    assert replicas(decided(moved, steady(1.0, 2))) == 0
+def moves(state: PodState = PodState.READY, **changes: Any) -> ModelView:
+    """Four replicas on H100 whose author asks for L40S."""
+    llama = "meta-llama/Llama-3.1-8B-Instruct"
+    runs = Serving(model=llama, served_name=llama, quality=(), architecture=architecture(llama))
+    pods = pool(
+        *(pod(f"pod-{number}", state) for number in range(4)),
+        gpu_type="h100-sxm",
+        serving=runs,
+        placement=placement(gpu_type="h100-sxm"),
+    )
+    return view(pods, telemetry(), gpu_types=("l40s",), min_replicas=2, **changes)
+
+
+@pytest.mark.parametrize(
+    ("price", "limits", "told"),
+    [
+        (None, {}, "no price of l40s is known"),
+        (9.0, {"max_cost_per_hour_per_namespace": 35.0}, "may spend 35.00 $/h"),
+        (1.0, {"max_gpus_per_namespace": 7}, "may hold 7 GPUs"),
+    ],
+    ids=["no price", "cost", "GPUs"],
+)
+def test_a_move_waits_until_its_limit_reaches_for_what_serves(price, limits, told):
+    """It is no way round the limit, and takes no replica: what serves serves on where it is, and that is told."""
+    twice = {"tensor_parallel": 2} if "max_gpus_per_namespace" in limits else {}
+    plan = decided(moves(**twice), steady(1.0, 4), price=price, **limits)
+    assert plan.pool is not None
+    assert (plan.pool.replicas, plan.pool.placement.gpu_type) == (4, "h100-sxm")
+    assert condition(plan, ConditionType.STALLED) == (ConditionStatus.TRUE, ConditionReason.ROLLOUT_BLOCKED)
+    assert told in said(plan, ConditionType.STALLED)
+
+
+@pytest.mark.parametrize(("changes", "want"), [({}, 4), ({"max_replicas": 2}, 2)], ids=["all", "as many as its author"])
+def test_a_move_that_its_limit_reaches_for_goes_ahead(changes, want):
+    """Four at 9 $/h are 36 $/h, two are 18."""
+    limit = 37.0 if want == 4 else 19.0
+    plan = decided(moves(**changes), steady(1.0, 4), price=9.0, max_cost_per_hour_per_namespace=limit)
+    assert plan.pool is not None
+    assert (plan.pool.replicas, plan.pool.placement.gpu_type) == (want, "l40s")
+
+
+def test_what_never_served_moves_to_as_many_as_its_limit_reaches_for():
+    """Nothing is lost by it."""
+    fresh = LoopMemory(born_at=START - 900.0)
+    plan = decided(moves(PodState.PENDING), fresh, price=9.0, max_cost_per_hour_per_namespace=19.0)
+    assert plan.pool is not None
+    assert (plan.pool.replicas, plan.pool.placement.gpu_type) == (2, "l40s")
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,23 @@ def _grants(intent: ModelIntent, placement: Placement, pool: PoolView, shared: S
     return grants
 
 
+def beyond_move(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, policy: Policy) -> str:
+    """Which grant does not reach for all that runs where it is to move to, in words; '' if all do.
+
+    Fewer there are the author's to allow: of what another replica can do, nothing is measured before one runs.
+    """
+    runs = pool.spec_replicas
+    number = min([runs, *(limit for limit, _, _ in _caps(intent, placement, 0.0))])
+    number = max(number, min(intent.min_replicas, runs))
+    for limit, _, message in _grants(intent, placement, pool, shared, policy):
+        if limit < number:
+            return (
+                f"{number} replicas of {placement.gpus} x {placement.gpu_type} are to take over, but {message()}: what "
+                "serves serves on; ask its administrator for more, lower spec.scaling.maxReplicas, or undo the edit"
+            )
+    return ""
+
+
 def claim(
     certain: int,
     granted: int,

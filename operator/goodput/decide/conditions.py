@@ -48,6 +48,7 @@ class Findings(Value, frozen=True, kw_only=True):
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
     slow: Slow
+    withheld: str  # why what serves does not move to the GPUs that are asked for
 
     @property
     def short(self) -> bool:
@@ -171,6 +172,8 @@ def _stalled(findings: Findings) -> Condition:
     change = in_the_way(findings.change)
     if change is not None:
         return change
+    if findings.withheld:
+        return Condition(kind, _TRUE, ConditionReason.ROLLOUT_BLOCKED, findings.withheld)
     for pool in (view.pool, view.router):
         if pool.pods_refused:
             message = f"pods of pool {pool.name} are refused: {pool.pods_refused[:500]}"

@@ -14,7 +14,7 @@ from goodput.decide.correction import for_placement
 from goodput.decide.engine import prior_lengths
 from goodput.decide.failed import failed_pods
 from goodput.decide.forecast import startup_seconds
-from goodput.decide.placement import Placed, place, running
+from goodput.decide.placement import Placed, moving, place, running
 from goodput.decide.podcounts import Counted
 from goodput.decide.sizing import size
 from goodput.decide.slow import Slow, find
@@ -133,6 +133,9 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         begun=change.seen is not None and change.seen.started,
         served=change.seen is None and not never_served(view.pool, memory),
     )
+    withheld = _withheld(view, memory, asked.placement, fleet)
+    if withheld:
+        change = replace(change, held=True)
     if change.held or (change.seen is not None and asked.placement is not None):
         # Also where it may roll out: until it does, pods are what they were.
         view, placed = _what_runs(view, asked, fleet)
@@ -165,10 +168,19 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         slow=looked.slow,
         failed=failed_pods(view.pool, memory),
         asked=asked,
+        withheld=withheld,
     )
     if placed.placement is not None and intent.objective is not None:
         size(work, placed.placement, intent.objective)
     return _conclude(work)
+
+
+def _withheld(view: ModelView, memory: LoopMemory, asked: Placement | None, fleet: Fleet) -> str:
+    """Why what serves does not move to the GPUs that are asked for; '' if it does, or where it is."""
+    pool = view.pool
+    if asked is None or pool.placement is None or not moving(pool, asked) or never_served(pool, memory):
+        return ""
+    return bounds.beyond_move(view.intent, asked, pool, fleet.shared, fleet.policy)
 
 
 def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView, Placed]:
@@ -289,6 +301,7 @@ def _conclude(work: Work) -> ModelPlan:
         count=work.count,
         change=change,
         slow=work.slow,
+        withheld=work.withheld,
     )
     return ModelPlan(
         key=intent.key,

@@ -56,6 +56,7 @@ class Work:
     slow: Slow
     failed: tuple[PodView, ...]
     asked: Placed  # of what is asked for, whether or not it may serve yet
+    withheld: str = ""  # why what serves does not move there; empty: it does, or is there
     counts: Intervals | None = None
     demand: Demand | None = None
     distinct: float = 1.0  # requests that are meant, over requests that come
