@@ -93,10 +93,9 @@ def test_a_move_that_its_limit_reaches_for_goes_ahead(changes, want):
     assert (plan.pool.replicas, plan.pool.placement.gpu_type) == (want, "l40s")
 
 
-def test_what_never_served_moves_to_as_many_as_its_limit_reaches_for():
-    """Nothing is lost by it."""
-    fresh = LoopMemory(born_at=START - 900.0)
-    plan = decided(moves(PodState.PENDING), fresh, price=9.0, max_cost_per_hour_per_namespace=19.0)
+def test_what_does_not_serve_moves_to_as_many_as_its_limit_reaches_for():
+    """The last node of a type went: nothing is lost by it, and two replicas are more than none."""
+    plan = decided(moves(PodState.PENDING), steady(1.0, 4), price=9.0, max_cost_per_hour_per_namespace=19.0)
     assert plan.pool is not None
     assert (plan.pool.replicas, plan.pool.placement.gpu_type) == (2, "l40s")
 

@@ -133,7 +133,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         begun=change.seen is not None and change.seen.started,
         served=change.seen is None and not never_served(view.pool, memory),
     )
-    withheld = _withheld(view, memory, asked.placement, fleet)
+    withheld = _withheld(view, asked.placement, fleet)
     if withheld:
         change = replace(change, held=True)
     if change.held or (change.seen is not None and asked.placement is not None):
@@ -175,10 +175,10 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     return _conclude(work)
 
 
-def _withheld(view: ModelView, memory: LoopMemory, asked: Placement | None, fleet: Fleet) -> str:
+def _withheld(view: ModelView, asked: Placement | None, fleet: Fleet) -> str:
     """Why what serves does not move to the GPUs that are asked for; '' if it does, or where it is."""
     pool = view.pool
-    if asked is None or pool.placement is None or not moving(pool, asked) or never_served(pool, memory):
+    if asked is None or pool.placement is None or not moving(pool, asked) or not pool.ready:
         return ""
     return bounds.beyond_move(view.intent, asked, pool, fleet.shared, fleet.policy)
 

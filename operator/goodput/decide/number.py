@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from goodput.decide import asking, bounds
-from goodput.decide.change import never_served
 from goodput.decide.placement import moving
 from goodput.decide.work import Work
 from goodput.domain.decision import Clamp, Rule
@@ -54,8 +53,8 @@ def count(work: Work, placement: Placement, beside_per_hour: float) -> Count:
         pool,
         shared,
         policy=policy,
-        # What never served is nothing to protect where it moves.
-        runs=0 if moves and never_served(pool, work.memory) else base,
+        # What does not serve is nothing to protect where it moves.
+        runs=0 if moves and not pool.ready else base,
         beside_per_hour=beside_per_hour,
     )
     number, clamp, clamp_message, rule = limited.replicas, limited.clamp, limited.message, law.rule
