@@ -118,7 +118,7 @@ def test_json_has_what_was_recorded_what_was_replayed_and_how_true_predictions_c
     assert found["replayed"][0]["attainment"] > 0.95
     assert found["predictions"] == {
         "forecasts": MINUTES - 3,
-        "mean_excess": pytest.approx(0.1),
+        "excess": pytest.approx(0.1),
         "exceeded": 0,
         "expected_to_hold": MINUTES - 3,
         "certainly_missed": 0,

@@ -38,7 +38,7 @@ HOLDS = Expected(at=0.0, until=180.0, rps=3.0, holds=True)
 def test_a_forecast_is_compared_with_the_busiest_minute_of_its_horizon() -> None:
     score = judged(HOLDS, minute(1, 2.0), minute(2, 2.5), minute(3, 1.0), minute(4, 90.0))
     assert score.judged == 1
-    assert score.mean_excess == pytest.approx(3.0 / 2.5 - 1.0)
+    assert score.excess == pytest.approx(3.0 / 2.5 - 1.0)
     assert score.exceeded == 0
     assert not score.waiting
 

@@ -101,16 +101,16 @@ def _trust(day: Day, found: WhatIf, outcomes: Sequence[Outcome]) -> Iterator[str
 
 
 def _predicted(score: Score, objective: Objective) -> Iterator[str]:
-    if score.mean_excess is not None:
+    if score.excess is not None:
         yield (
-            f"Predictions: of {count(score.judged)} forecasts, demand was put {score.mean_excess:+.0%} against the "
-            f"busiest minute that came on average, and {share(score.exceeded / score.judged)} were exceeded"
+            f"Predictions: {count(score.judged)} forecasts of demand lay {score.excess:+.0%} against the busiest "
+            f"minute that came within their horizon; it exceeded {share(score.exceeded / score.judged)} of them"
         )
     if score.held:
         yield (
-            f"The SLO was expected to hold {count(score.held)} times; a horizon later it certainly did not in "
-            f"{share(score.missed / score.held)} of them, and the histograms leave it open in "
-            f"{share(score.undecided / score.held)} (one minute each, {share(objective.attainment)} wanted)"
+            f"Replicas were expected to hold the SLO {count(score.held)} times; in the minute a horizon later they "
+            f"certainly did not {count(score.missed)} times, and {count(score.undecided)} times that cannot be told "
+            f"({share(objective.attainment)} of requests wanted)"
         )
 
 
@@ -136,7 +136,7 @@ def as_json(day: Day, found: WhatIf, outcomes: Sequence[Outcome]) -> dict[str, A
         "replayed": [simulatedtext.as_json(found, each) for each in outcomes],
         "predictions": {
             "forecasts": score.judged,
-            "mean_excess": rounded(score.mean_excess, 4),
+            "excess": rounded(score.excess, 4),
             "exceeded": score.exceeded,
             "expected_to_hold": score.held,
             "certainly_missed": score.missed,

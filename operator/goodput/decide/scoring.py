@@ -42,20 +42,21 @@ class Seen(Value, frozen=True, kw_only=True):
 
 
 class Score(Value, frozen=True, kw_only=True):
-    """Sums over the decisions that were judged. `excess` adds up forecast over seen demand, less 1."""
+    """Sums over the decisions that were judged; of demand, forecast and highest seen of each, in requests/s."""
 
     waiting: tuple[Expected, ...] = ()
     judged: int = 0
-    excess: float = 0.0
+    forecast_rps: float = 0.0
+    seen_rps: float = 0.0
     exceeded: int = 0  # times that more came than was forecast
     held: int = 0  # times that the SLO was expected to hold, and enough requests ended to see it
     missed: int = 0  # of these, times that it certainly did not
     undecided: int = 0  # of these, times that bounds leave it open
 
     @property
-    def mean_excess(self) -> float | None:
-        """Forecast over seen demand, less 1, on average."""
-        return self.excess / self.judged if self.judged else None
+    def excess(self) -> float | None:
+        """Forecast over seen demand, less 1, of all together: quiet times count as little as they ask for."""
+        return self.forecast_rps / self.seen_rps - 1.0 if self.seen_rps > 0.0 else None
 
 
 def expects(score: Score, expected: Expected) -> Score:
@@ -86,7 +87,8 @@ def _judged(score: Score, expected: Expected, seen: Seen, objective: Objective) 
         score = replace(
             score,
             judged=score.judged + 1,
-            excess=score.excess + expected.rps / expected.highest_rps - 1.0,
+            forecast_rps=score.forecast_rps + expected.rps,
+            seen_rps=score.seen_rps + expected.highest_rps,
             exceeded=score.exceeded + (expected.highest_rps - _SIGMAS * expected.highest_error > expected.rps),
         )
     if not expected.holds or seen.ended < max(1.0, objective.min_requests):

@@ -127,7 +127,8 @@ class Recorder:
                 continue
             asked = Asked(
                 at=self._at,
-                intent=view.intent,
+                # What is wrong with it is in its conditions, and comes and goes.
+                intent=replace(view.intent, problems=()),
                 gpu=gpu,
                 tensor_parallel=pool.placement.tensor_parallel,
                 pipeline_parallel=pool.placement.pipeline_parallel,
