@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from goodput.domain.architecture import Architecture
-from goodput.perfmodel import architecture, model_ids
+from goodput.perfmodel import architecture, architecture_from_config, model_ids
 from goodput.perfmodel.weights import Parallel, cannot_split, expert_rank_share, rank_weights, stage_layers
 
 
@@ -123,3 +123,100 @@ def test_all_ranks_together_hold_at_least_the_model_and_more_ranks_never_hold_mo
     assert weights.total * parallel.gpus >= model.weight_bytes * (1 - 1e-9)
     doubled = Parallel(tensor=2 * tensor, pipeline=pipeline, data=data, expert=expert)
     assert rank_weights(model, doubled).total <= weights.total * (1 + 1e-9)
+
+
+QWEN_72B = {
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+}
+QWEN_480B = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 6144,
+    "num_hidden_layers": 62,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 8192,
+    "moe_intermediate_size": 2560,
+    "num_experts": 160,
+    "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+    "max_position_embeddings": 262144,
+}
+BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+def block_structure(*sides: int) -> dict[str, object]:
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": list(sides)}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "degrees"),
+    [
+        # 2,560 elements of an expert: 640 at TP 4 are five blocks, 320 at TP 8 are two and a half.
+        ({**QWEN_480B, "quantization_config": BLOCKS}, (1, 2, 4)),
+        ({**QWEN_480B, "quantization_config": block_structure(128, 128)}, (1, 2, 4)),
+        ({**QWEN_480B, "quantization_config": {"quant_method": "fp8"}}, (1, 2, 4, 8)),
+        (QWEN_480B, (1, 2, 4, 8)),
+        # 512 elements of a shared expert are one block at TP 4.
+        (
+            {
+                **QWEN_480B,
+                "shared_expert_intermediate_size": 512,
+                "moe_intermediate_size": 1024,
+                "quantization_config": BLOCKS,
+            },
+            (1, 2, 4),
+        ),
+        (
+            {
+                **QWEN_480B,
+                "shared_expert_intermediate_size": 512,
+                "moe_intermediate_size": 1024,
+                "quantization_config": {**BLOCKS, "modules_to_not_convert": ["shared_expert"]},
+            },
+            (1, 2, 4, 8),
+        ),
+        # 29,568 = 231 groups of 128; as 29,696 published checkpoints are padded to it is 232.
+        ({**QWEN_72B, "quantization_config": {"quant_method": "awq", "group_size": 128}}, (1,)),
+        ({**QWEN_72B, "quantization_config": {"quant_method": "awq", "group_size": 64}}, (1, 2)),
+        ({**QWEN_72B, "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -1}}, (1, 2, 4, 8)),
+        (
+            {**QWEN_72B, "intermediate_size": 29696, "quantization_config": {"quant_method": "awq"}},
+            (1, 2, 4, 8),
+        ),
+        (QWEN_72B, (1, 2, 4, 8)),
+        ({**QWEN_72B, "intermediate_size": 29564}, (1, 2, 4)),
+    ],
+)
+def test_a_width_is_cut_only_between_what_shares_a_scale(config, degrees):
+    """The engine refuses a rank's part that is no whole multiple of the blocks or groups of the checkpoint."""
+    found = architecture_from_config("mine", config)
+    assert tuple(each for each in (1, 2, 4, 8) if cannot_split(found, Parallel(tensor=each)) is None) == degrees
+
+
+def test_whole_experts_are_not_cut():
+    """With expert parallelism experts stay whole; without, the sentence says what is wrong."""
+    found = architecture_from_config("mine", {**QWEN_480B, "quantization_config": BLOCKS})
+    assert cannot_split(found, Parallel(tensor=8, expert=True)) is None
+    refused = cannot_split(found, Parallel(tensor=8))
+    assert refused is not None
+    assert refused[0] == "tensor"
+    assert "TP 8 cuts the 2560 elements of experts into 320, no multiple of the 128" in refused[1]
+
+
+def test_a_checkpoint_known_by_its_ending_alone_may_have_blocks():
+    """`-FP8` of a model that is built in: its experts are cut as if blocks had scales, dense layers are not."""
+    named = architecture("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8")
+    assert named is not None
+    assert cannot_split(named, Parallel(tensor=8)) is not None
+    assert cannot_split(named, Parallel(tensor=4)) is None
+    by_channel = architecture("RedHatAI/Qwen3-Coder-480B-A35B-Instruct-FP8-dynamic")
+    assert by_channel is not None
+    assert cannot_split(by_channel, Parallel(tensor=8)) is None

@@ -103,6 +103,10 @@ class Architecture(Value, frozen=True, kw_only=True):
     dense_bytes: float | None = None
     # Whether each block of 128 x 128 fp8 weights has a scale of its own: products of few tokens are slower then.
     block_scales: bool = False
+    # Widths that tensor ranks cut (feed-forward layers, attention's output; those of an expert), each with the number
+    # of elements that are scaled together: the part of a rank is a whole multiple of them. 1: each by itself.
+    cuts: tuple[tuple[int, int], ...] = ()
+    expert_cut: tuple[int, int] | None = None
     # Layers of a multi-token-prediction head that the checkpoint brings.
     mtp_layers: int = 0
 

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import replace
+
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel.config import architecture_from_config
@@ -26,6 +28,9 @@ _PRECISIONS = tuple(
         ("mxfp4", "mxfp4"),
     )
 )
+# Of those, the ending that leaves open whether each block of so many elements has a scale.
+_MAYBE_BLOCKS = re.compile("[-.]fp8(-block)?$")
+_BLOCK = 128
 
 
 def _load(name: str) -> Any:
@@ -65,7 +70,8 @@ def architecture(model_id: str) -> Architecture | None:
 
     A quantised checkpoint that is not built in itself has the structure of the model that its name begins with, and
     stores weights as its ending says (`-FP8`, `-AWQ`, `-GPTQ-Int8`, `-w4a16`, `-NVFP4`), whoever published it:
-    embedding and head stay as they are, all else is quantised.
+    embedding and head stay as they are, all else is quantised. A plain `-FP8` may have scales for blocks: its experts
+    are not cut through one.
     """
     plain = plain_name(model_id)
     found = _configs().get(plain)
@@ -84,9 +90,12 @@ def _quantised(model_id: str, base_id: str, precision: str) -> Architecture | No
     if not found:
         return None
     try:
-        return with_precision(architecture_from_config(model_id, found[1]), precision)
+        quantised = with_precision(architecture_from_config(model_id, found[1]), precision)
     except InvalidObject:  # the base is stored narrower than the ending says: it is another checkpoint
         return None
+    if quantised.expert_cut is None or not _MAYBE_BLOCKS.search(plain_name(model_id)):
+        return quantised
+    return replace(quantised, expert_cut=(quantised.expert_cut[0], _BLOCK))
 
 
 def model_ids() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ refused by name, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_layers import Layer, read_layers
 from goodput.perfmodel.config_modules import decoder_modules
 from goodput.perfmodel.config_parts import decoder_fields
-from goodput.perfmodel.config_quantisation import file_bytes, read_quantisation
+from goodput.perfmodel.config_quantisation import Quantisation, file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
 from goodput.perfmodel.config_states import Part
 from goodput.perfmodel.config_towers import tower_parameters
@@ -78,8 +78,20 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         attention_bytes=stored.attention_bytes,
         dense_bytes=stored.dense_bytes,
         block_scales=stored.block_scales,
+        cuts=_cuts(stored, feed.widths, {int(part.output / hidden) for part in parts if part.output}),
+        expert_cut=(feed.width, stored.expert_block) if feed.width else None,
         mtp_layers=fields.count("num_nextn_predict_layers"),
     )
+
+
+def _cuts(stored: Quantisation, feed: Iterable[int], outputs: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Widths that tensor ranks cut, each with the elements that are scaled together."""
+    rest = stored.plain_bytes if stored.experts_only else stored.quantised_bytes
+    found = set()
+    for widths, size in ((feed, stored.dense_bytes), (outputs, stored.attention_bytes)):
+        together = stored.block if (rest if size is None else size) < stored.plain_bytes else 1
+        found |= {(width, together) for width in widths}
+    return tuple(sorted(found))
 
 
 def _parts(fields: Fields, layers: tuple[Layer, ...], hidden: int) -> list[Part]:

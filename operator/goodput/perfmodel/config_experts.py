@@ -41,6 +41,7 @@ class FeedForward(Value, frozen=True, kw_only=True):
     replicated: float  # of `dense`, whole on every tensor rank: routers, projections to a latent width
     layers_dense: tuple[float, ...]  # of `dense` in each layer, without what is `replicated`
     matrices: int  # of one feed-forward layer: up and down projection, and a gate
+    widths: tuple[int, ...]  # of dense layers and of shared experts
     width: int  # of one expert
 
 
@@ -56,6 +57,8 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
         _alone(fields, layer, index, hidden, matrices, some_sparse=sparse > 0) for index, layer in enumerate(layers)
     ]
     dense = sum(alone)
+    wide = [of // (matrices * hidden) for of, layer in zip(alone, layers, strict=True) if layer.feed is not Feed.LINEAR]
+    widths = {width for width in wide if width}
     experts = fields.count("n_routed_experts")
     if not sparse:
         return FeedForward(
@@ -67,6 +70,7 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
             replicated=0.0,
             layers_dense=tuple(map(float, alone)),
             matrices=matrices,
+            widths=tuple(sorted(widths)),
             width=0,
         )
     if experts <= 1:
@@ -81,7 +85,8 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
         raise fields.invalid("moe_intermediate_size", "is missing: give it as in the model's config.json")
     latent = fields.count("moe_latent_size")
     through = hidden * experts + (2 * hidden * latent if latent else 0)
-    shared = matrices * hidden * _shared_width(fields, family, width)
+    shared_width = _shared_width(fields, family, width)
+    shared = matrices * hidden * shared_width
     one = matrices * (latent or hidden) * width
     return FeedForward(
         dense=float(dense + sparse * (shared + through)),
@@ -95,6 +100,7 @@ def read_feed_forward(fields: Fields, layers: tuple[Layer, ...], hidden: int) ->
             for own, layer in zip(alone, layers, strict=True)
         ),
         matrices=matrices,
+        widths=tuple(sorted(widths | ({shared_width} if shared_width else set()))),
         width=width,
     )
 

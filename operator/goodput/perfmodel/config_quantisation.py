@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from goodput.domain.values import Value
+from goodput.perfmodel.config_blocks import scaled_together
 from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_kept import (
     compressed_groups,
@@ -56,6 +57,8 @@ _FORMATS = {
 }
 # Elements of a group where one scale holds for a channel (a group size of -1): a few thousand, as layers are wide.
 _WHOLE_CHANNEL = 4096
+# Groups of int4 experts that a cut goes through are cut too, down to this size.
+_LEAST_EXPERT_GROUP = 32
 # Methods that quantise experts alone.
 _EXPERTS_ONLY = frozenset({("mxfp4", "mxfp4"), ("experts_int8", "int8")})
 _WEIGHT_ONLY = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_round", "inc"})
@@ -71,6 +74,9 @@ class Quantisation(Value, frozen=True, kw_only=True):
     attention_bytes: float | None = None
     dense_bytes: float | None = None
     block_scales: bool = False  # fp8 with a scale for each block
+    # Elements that are scaled together, along what tensor ranks cut: of attention and dense layers, of experts.
+    block: int = 1
+    expert_block: int = 1
 
 
 def read_quantisation(fields: Fields, modules: Modules) -> Quantisation:
@@ -95,6 +101,7 @@ def read_quantisation(fields: Fields, modules: Modules) -> Quantisation:
             attention_bytes=rest,
             dense_bytes=rest,
             block_scales=config.raw("weight_block_size") is not None,
+            block=scaled_together(config, method, "fp8"),
         )
     if algorithm == "mixed_precision" or config.raw("quantized_layers") is not None:
         return _mixed(config, plain, sparse=sparse)
@@ -109,6 +116,7 @@ def _by_module(config: Fields, modules: Modules, method: str, algorithm: str) ->
         precision, size, group_sizes = compressed_groups(config, modules)
     else:
         precision, size = _uniform(config, method, algorithm)
+    together = scaled_together(config, method, precision)
     sizes = without_kept(config, modules, group_sizes or everywhere(modules, size))
     found = {part: mean_bytes(modules, sizes, part) for part in ModulePart}
     attention, dense, experts = found[ModulePart.ATTENTION], found[ModulePart.DENSE], found[ModulePart.EXPERTS]
@@ -127,6 +135,8 @@ def _by_module(config: Fields, modules: Modules, method: str, algorithm: str) ->
         attention_bytes=None if only or attention == main else attention,
         dense_bytes=None if only or dense in (None, main) else dense,
         block_scales=config.raw("weight_block_size") is not None,
+        block=together,
+        expert_block={"fp8": together, "int4": min(together, _LEAST_EXPERT_GROUP)}.get(precision, 1),
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
 
+from msgspec.structs import replace
+
 from goodput.domain.architecture import Architecture
 from goodput.domain.errors import InvalidObject, ModelDoesNotFit
 from goodput.domain.intent import GpuType
@@ -193,11 +195,14 @@ def _replica(
 ) -> tuple[StepTimes, float, int]:
     """(step times, tokens of KV cache that one token of context is counted by, chunk) of a configuration."""
     gpu, arch = gpu_of(system), architecture_of(model, precision)
-    refused = cannot_split(arch, parallel)
+    # A run that was published has been loaded: experts that no engine cuts so finely were whole, whatever it says.
+    whole = replace(parallel, expert=True)
+    refused = cannot_split(arch, whole)
     if refused is not None:
         raise Unpredictable(f"{_DEGREES[refused[0]]}: {refused[1]}")
     kv_dtype = kv_dtype_of(arch, gpu)
-    pool = fit(arch, gpu, parallel=parallel, kv_dtype=kv_dtype, max_model_len=max_model_len)
+    held = parallel if cannot_split(arch, parallel) is None else whole
+    pool = fit(arch, gpu, parallel=held, kv_dtype=kv_dtype, max_model_len=max_model_len)
     times = step_times(
         arch,
         gpu,

@@ -146,6 +146,8 @@ def with_precision(arch: Architecture, weights: str) -> Architecture:
         dense_bytes=None if arch.dense_bytes is None else min(size, arch.dense_bytes),
         experts_only=False,
         block_scales=False,
+        cuts=tuple((width, 1) for width, _ in arch.cuts),
+        expert_cut=None if arch.expert_cut is None else (arch.expert_cut[0], 1),
     )
 
 

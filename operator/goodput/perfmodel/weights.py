@@ -59,6 +59,9 @@ def cannot_split(arch: Architecture, parallel: Parallel) -> tuple[str, str] | No
     for each in heads:
         if each % tensor and tensor % each:
             return "tensor", f"TP {tensor} neither divides the {each} key-value heads nor is a multiple of them"
+    narrow = _too_narrow(arch, parallel)
+    if narrow:
+        return "tensor", narrow
     if parallel.pipeline > arch.layers:
         return "pipeline", f"PP {parallel.pipeline} is more than the {arch.layers} layers"
     if tensor % context:
@@ -70,6 +73,24 @@ def cannot_split(arch: Architecture, parallel: Parallel) -> tuple[str, str] | No
             why = f"context parallelism of {context} is more than the ranks that repeat one of {each} KV heads"
             return "context", why
     return None
+
+
+def _too_narrow(arch: Architecture, parallel: Parallel) -> str:
+    """Why the engine loads no such part of a width: it must be whole, and a multiple of what is scaled together."""
+    if parallel.tensor == 1:
+        return ""
+    cuts = [("a layer", *cut) for cut in arch.cuts]
+    if arch.expert_cut is not None and parallel.expert is False:
+        cuts.append(("experts", *arch.expert_cut))
+    for part, width, together in cuts:
+        if width % parallel.tensor:
+            return f"TP {parallel.tensor} does not divide the {width} elements of {part}"
+        if width // parallel.tensor % together:
+            return (
+                f"TP {parallel.tensor} cuts the {width} elements of {part} into {width // parallel.tensor}, no multiple"
+                f" of the {together} that share a scale of the {arch.precision} checkpoint: no engine loads it"
+            )
+    return ""
 
 
 def expert_rank_share(arch: Architecture, parallel: Parallel) -> float:
