@@ -58,6 +58,12 @@ _ATTENTION_NAMES = {
 _ALL_WINDOWED = frozenset({"mistral", "mixtral", "phi3", "phimoe", "starcoder2", "ministral"})
 # Families that alternate, and the period of their full layer where the config does not say it.
 _PERIODS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4, "gemma3n": 5, "gemma3n_text": 5}
+# Fields of hybrids and of mixed windows that say of layers what is not read here.
+_UNREAD = (
+    *("block_types", "lru_width", "group_norm_size", "global_attn_every_n_layers", "hybrid_layer_ids", "ssm_cfg"),
+    *("layer_group_size", "use_kda_lora", "use_kda_safe_gate", "mamba_expand", "mamba_headdim"),
+)
+_AFMOE_PERIOD = ("global_attn_every_n_layers", "afmoe")  # the one family of which it is read
 _STATE_FIELDS = ("mamba_num_heads", "ssm_state_size", "mamba_n_heads", "mamba_d_state", "linear_num_key_heads")
 
 
@@ -141,6 +147,9 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
             raise fields.invalid(
                 name, "says that some layers keep a state, but not which: give layer_types or hybrid_override_pattern"
             )
+    for name in _UNREAD:
+        if fields.raw(name) not in (None, 0, 1, False) and (name, fields.text("model_type")) != _AFMOE_PERIOD:
+            raise fields.invalid(name, "says that layers differ in a way that cannot be sized")
     return _windows(fields, count)
 
 
@@ -201,7 +210,20 @@ def _by_interval(fields: Fields, count: int) -> tuple[Mixer, ...]:
     if fields.count("attn_layer_period"):
         period, offset = fields.integer("attn_layer_period"), fields.count("attn_layer_offset")
         return tuple(Mixer.FULL if index % period == offset else Mixer.MAMBA1 for index in range(count))
+    if fields.count("layer_group_size") > 1 and fields.text("model_type").startswith("bailing"):
+        return _bailing(fields, count)
     return ()
+
+
+def _bailing(fields: Fields, count: int) -> tuple[Mixer, ...]:
+    """Ring and Ling: the last layer of each group has full (latent) attention, all others lightning attention."""
+    period = fields.integer("layer_group_size")
+    if count % period:
+        raise fields.invalid("layer_group_size", f"must divide the {count} layers (num_hidden_layers)")
+    for name in ("linear_conv_kernel_dim", "use_kda_lora", "use_kda_safe_gate"):
+        if fields.raw(name):
+            raise fields.invalid(name, "says that layers keep a state in a way that cannot be sized")
+    return tuple(Mixer.LIGHTNING if (index + 1) % period else Mixer.FULL for index in range(count))
 
 
 def _windows(fields: Fields, count: int) -> tuple[Mixer, ...]:
@@ -220,7 +242,9 @@ def _windows(fields: Fields, count: int) -> tuple[Mixer, ...]:
     pattern = fields.raw("sliding_window_pattern")
     if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:  # L: local, G: global
         return tuple(Mixer.WINDOW if pattern[index % len(pattern)] == "L" else Mixer.FULL for index in range(count))
-    period = fields.count("sliding_window_pattern") or _PERIODS.get(family, 0)
+    period = fields.count(_AFMOE_PERIOD[0] if family == _AFMOE_PERIOD[1] else "sliding_window_pattern") or _PERIODS.get(
+        family, 0
+    )
     if period:
         return tuple(Mixer.WINDOW if (index + 1) % period else Mixer.FULL for index in range(count))
     if fields.flag("use_sliding_window") and fields.raw("max_window_layers") is not None:

@@ -104,11 +104,14 @@ def kimi_delta(fields: Fields, hidden: int) -> Part:
 
 
 def lightning(fields: Fields, hidden: int) -> Part:
-    """Lightning attention (MiniMax-Text): Q, K, V, an output gate, and one head x head matrix for each head."""
+    """Lightning attention (MiniMax-Text, Ring): Q, K, V, an output gate, and one head x head matrix for each head.
+
+    The engine keeps it in the model's type, whatever the arithmetic.
+    """
     heads = fields.integer("num_attention_heads")
     head_dim = fields.integer("head_dim", max(1, hidden // heads))
     inner = heads * head_dim
-    return Part(parameters=5.0 * hidden * inner, kept=(_state(0, inner * head_dim, _BYTES["float32"]),))
+    return Part(parameters=5.0 * hidden * inner, kept=(_state(0, inner * head_dim, _MODEL_BYTES),))
 
 
 def convolution(fields: Fields, hidden: int) -> Part:
