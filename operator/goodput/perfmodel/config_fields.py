@@ -39,6 +39,7 @@ _ALIASES = {
         "share_expert_dim",
     ),
     "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_modules"),
+    "first_k_dense_replace": ("num_dense_layers", "moe_layer_num_skipped"),
     "moe_latent_size": ("routed_expert_hidden_size",),
 }
 # Families whose class has a longest context that their files leave out.
