@@ -268,6 +268,15 @@ DECODER = "sizes decoders that generate text"
         ({**LLAMA, "architectures": ["LlamaBidirectionalForMaskedLM"]}, "architectures"),
         ({**LLAMA, "use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ({"text_config": {**LLAMA, "use_bidirectional_attention": True}}, "use_bidirectional_attention"),
+        ({**LLAMA, "architectures": ["Qwen2ForCausalLM"], "is_causal": False}, "is_causal"),
+        ({"text_config": {**LLAMA, "is_causal": False}}, "is_causal"),
+        ({**LLAMA, "model_type": "qwen2_5_vl", "architectures": ["ColQwen2_5"]}, "architectures"),
+        ({**LLAMA, "architectures": ["SomethingForRetrieval"]}, "architectures"),
+        *(
+            ({**LLAMA, "model_type": family}, "model_type")
+            for family in ("esm", "neobert", "plbart", "timesfm", "llada")
+        ),
+        *(({**LLAMA, "model_type": family}, "model_type") for family in ("eurobert", "t5gemma", "colqwen2", "dream")),
         ({"model_type": "t5"}, "model_type"),
         ({"model_type": "whisper", "is_encoder_decoder": True}, "is_encoder_decoder"),
         ({"_class_name": "FluxTransformer2DModel"}, "_class_name"),
@@ -281,6 +290,24 @@ def test_what_is_no_decoder_is_refused_with_a_sentence(config, field):
     with pytest.raises(InvalidObject, match=DECODER) as caught:
         architecture_from_config("mine", config)
     assert caught.value.field == f"spec.architecture.{field}"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"architectures": ["GPT2LMHeadModel"]},
+        {"architectures": ["InternVLChatModel"]},
+        {"architectures": ["VoxtralRealtimeGeneration"]},
+        {"architectures": ["MiniCPMV"], "model_type": "minicpmv"},
+        {"architectures": ["Llama_Nemotron_Nano_VL"]},
+        {"architectures": ["OwnDecoder"], "auto_map": {"AutoModelForCausalLM": "modeling_own.OwnDecoder"}},
+        {"architectures": [], "is_causal": True},
+        {"model_type": "modernbert-decoder"},
+    ],
+)
+def test_what_generates_text_is_not_refused_for_its_name(kind):
+    """Classes of decoders are called in several ways."""
+    assert architecture_from_config("mine", {**LLAMA, **kind}).layers == 32
 
 
 def test_an_embedding_model_that_its_name_alone_betrays_is_refused():
