@@ -55,6 +55,16 @@ def test_bytes_of_a_token_follow_the_precision_of_the_cache(dtype: str, want: in
     assert sized(LLAMA_8B, "--kv-cache-dtype", dtype)["kvBytesPerToken"] == want
 
 
+def test_a_tower_whose_size_is_not_said_is_named() -> None:
+    """Gemma 3n says no layers of its towers: their weights come on top."""
+    config = {**CODE_34B, "vision_config": {"architecture": "mobilenetv5"}, "audio_config": {"hidden_size": 1536}}
+    text = json.dumps(config)
+    assert sized("-f", "-", stdin=text)["notCounted"] == ["audio_config", "vision_config"]
+    remark = "audio_config, vision_config of codellama/CodeLlama-34b-hf is not counted: its weights come on top"
+    assert remark in " ".join(size("-f", "-", stdin=text).output.split())
+    assert sized(LLAMA_8B)["notCounted"] == []
+
+
 def test_what_a_window_keeps_is_said_beside_what_is_kept_of_every_token() -> None:
     """Mistral-7B keeps 128 KiB of each of the last 4,096 tokens and nothing of those before."""
     config = {**CODE_34B, "model_type": "mistral", "sliding_window": 4096}

@@ -222,6 +222,21 @@ def test_towers_stand_in_memory_and_cost_no_token(towers, billions):
         assert more == pytest.approx(added / parallel.tensor)
 
 
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ({"vision_config": {"depth": 32, "hidden_size": 1280}}, ()),
+        ({"vision_config": {"architecture": "mobilenetv5"}}, ("vision_config",)),
+        ({"thinker_config": {"audio_config": {"hidden_size": 1536}}}, ("audio_config",)),
+        ({"vision_lora": {"r": 256}, "speech_lora": {"r": 320}}, ("speech_lora", "vision_lora")),
+        ({"vision_start_token_id": 5, "vision_config": {}}, ()),
+    ],
+)
+def test_a_tower_that_is_not_counted_is_named(fields, missing):
+    """Where the file says neither layers nor width, or says it in a way of its own."""
+    assert architecture_from_config("mine", {**LLAMA, **fields}).unsized_towers == missing
+
+
 def test_an_expert_that_does_nothing_is_not_visited():
     """LongCat chooses 12 of 512 experts and 256 that do nothing: 8 real ones on average."""
     config = ODD_FAMILIES["meituan-longcat/LongCat-Flash-Chat"][0]

@@ -121,6 +121,7 @@ def as_json(plan: Planned) -> dict[str, Any]:
     return {
         "name": plan.name,
         "model": wanted.arch.name,
+        "notCounted": list(wanted.arch.unsized_towers),
         "slo": {"name": plan.slo, **objective_as_json(wanted.objective)},
         "workload": {
             "requestsPerSecond": wanted.rps or None,

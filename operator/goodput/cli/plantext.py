@@ -12,6 +12,7 @@ from goodput.cli.planned import Planned, option_bottleneck, together
 from goodput.domain.intent import GpuType
 from goodput.domain.percent import MOST_DECIMALS, percent
 from goodput.domain.speculation import DraftMethod
+from goodput.perfmodel.config_towers import towers_remark
 from goodput.perfmodel.cost import beyond_reading
 from goodput.perfmodel.fleet import Fleet
 from goodput.perfmodel.judging import Option, Verdict
@@ -285,11 +286,16 @@ def notch_text(notch: Notch) -> str:
 
 
 def _notes(plan: Planned) -> Iterator[str]:
-    notes = [*_speculation(plan), *_reading(plan), *_reasoning(plan), *_batch(plan), *_left_out(plan)]
+    notes = [*_towers(plan), *_speculation(plan), *_reading(plan), *_reasoning(plan), *_batch(plan), *_left_out(plan)]
     if notes:
         yield "Notes:"
     for note in notes:
         yield f"  {note}"
+
+
+def _towers(plan: Planned) -> Iterator[str]:
+    if remark := towers_remark(plan.wanted.arch):
+        yield f"{_sentence(remark)}."
 
 
 def _speculation(plan: Planned) -> Iterator[str]:

@@ -247,12 +247,15 @@ def _show(sized: Sized) -> None:
 
 def _told(sized: Sized) -> Iterator[str]:
     from goodput.cli.figures import count, gib
+    from goodput.perfmodel.config_towers import towers_remark
 
     arch = sized.arch
     active = f", {arch.active_parameters / 1e9:.3g}B of them for a token" if arch.experts else ""
     yield f"{arch.name}: {arch.parameters / 1e9:.3g}B parameters{active}, {arch.layers} layers"
     stored = f"{arch.weight_bytes_per_parameter:.2g} bytes a parameter" if arch.precision != "bf16" else "bf16"
     yield f"  Weights        {gib(arch.weight_bytes)} ({arch.precision}, {stored})".replace("(bf16, bf16)", "(bf16)")
+    if remark := towers_remark(arch):
+        yield f"                 {remark}"
     windows = {kept.window_tokens for kept in arch.kv_layers if kept.window_tokens}
     recent = (
         f"; {count(sized.window_bytes_per_token)} each of the last {count(max(windows))}" if len(windows) == 1 else ""
@@ -292,6 +295,7 @@ def _as_json(sized: Sized) -> dict[str, Any]:
         "activeParameters": round(arch.active_parameters),
         "precision": arch.precision,
         "weightBytes": round(arch.weight_bytes),
+        "notCounted": list(arch.unsized_towers),
         "kvCacheDtype": sized.kv_dtype,
         "kvBytesPerToken": round(sized.kv_bytes_per_token),
         "kvBytesPerTokenInWindow": round(sized.window_bytes_per_token),

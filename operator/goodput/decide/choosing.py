@@ -13,6 +13,7 @@ from goodput.domain.decision import Rejected
 from goodput.domain.intent import GpuType, ModelIntent, Objective
 from goodput.domain.observed import GpuSupply
 from goodput.domain.values import Value
+from goodput.perfmodel.config_towers import towers_remark
 from goodput.perfmodel.judging import Option, Verdict
 from goodput.perfmodel.options import allowed, options
 from goodput.perfmodel.requirements import Requirements
@@ -96,7 +97,7 @@ def choose(
     if best is None:
         return _nothing(intent, found, foreign, strangers)
     rejected += _told(found, best)
-    reason, message = _remark(found, best)
+    reason, message = _remark(wanted, found, best)
     return Chosen(option=best, rejected=tuple(rejected), reason=reason, message=message)
 
 
@@ -140,7 +141,7 @@ def _why(option: Option) -> str:
     return f"{option.field}: {option.why}" if option.field else option.why
 
 
-def _remark(found: Sequence[Option], best: Option) -> tuple[ConditionReason, str]:
+def _remark(wanted: Requirements, found: Sequence[Option], best: Option) -> tuple[ConditionReason, str]:
     """What is to be said of a choice that does not go without saying."""
     if best.verdict in (Verdict.BUSY_MISSES, Verdict.MISSES):
         return ConditionReason.PLACED, f"no option meets the SLO, {best.label} comes nearest: {best.why}"
@@ -156,6 +157,8 @@ def _remark(found: Sequence[Option], best: Option) -> tuple[ConditionReason, str
             else "not compared by cost, and taken only where no type with a price does"
         )
         texts.append(f"no price is known for {', '.join(unpriced)}: {how}")
+    if towers := towers_remark(wanted.arch):
+        texts.append(towers)
     return ConditionReason.PRICE_UNKNOWN if unpriced else ConditionReason.PLACED, "; ".join(texts)
 
 

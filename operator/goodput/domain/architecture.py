@@ -75,6 +75,8 @@ class Architecture(Value, frozen=True, kw_only=True):
     dense_parameters: float  # feed-forward of every token: dense layers, shared experts, routers
     expert_parameters: float = 0.0  # all experts of all layers
     tower_parameters: float = 0.0  # of vision and audio: never quantised, and no token of text is multiplied by them
+    # Fields of the config that describe a tower of which the size is not known: it is missing above.
+    unsized_towers: tuple[str, ...] = ()
     # Of those of attention: K and V projections, which shard by whole KV heads and repeat beyond their number.
     kv_projection_parameters: float = 0.0
     # What every tensor rank holds whole: of attention, latent down-projections and indexers; of dense feed-forward,

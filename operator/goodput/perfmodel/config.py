@@ -22,7 +22,7 @@ from goodput.perfmodel.config_parts import decoder_fields
 from goodput.perfmodel.config_quantisation import Quantisation, file_bytes, read_quantisation
 from goodput.perfmodel.config_refused import refuse_other_than_decoders
 from goodput.perfmodel.config_states import Part
-from goodput.perfmodel.config_towers import tower_parameters
+from goodput.perfmodel.config_towers import tower_parameters, unsized_towers
 
 # Families whose input and output embeddings are one matrix unless the config denies it.
 _TIED = ("gemma", "gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "starcoder2", "cohere", "RefinedWeb", "lfm2")
@@ -62,6 +62,7 @@ def architecture_from_config(name: str, mapping: Mapping[str, Any]) -> Architect
         dense_parameters=feed.dense + projected,
         expert_parameters=feed.experts_total,
         tower_parameters=tower_parameters(mapping),
+        unsized_towers=unsized_towers(mapping),
         kv_projection_parameters=sum(part.kv_projection for part in parts),
         replicated_attention_parameters=sum(part.replicated for part in parts),
         replicated_dense_parameters=feed.replicated,
