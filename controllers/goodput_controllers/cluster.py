@@ -92,8 +92,8 @@ class Cluster:
         if (
             before is None
             or after is None
-            or (before.ready, before.cordoned, before.gpus, before.labels)
-            != (after.ready, after.cordoned, after.gpus, after.labels)
+            or (before.ready, before.cordoned, before.gpus, before.labels, before.taints)
+            != (after.ready, after.cordoned, after.gpus, after.labels, after.taints)
         ):
             self.nodes_version += 1
             self._world.touched()

@@ -164,8 +164,8 @@ class Rollouts:
                 # An old pod that made way would gain nothing.
                 self._one_by_one.discard(key)
                 self._problems[key] = _blocked(
-                    f"pod {others[0].name} of the new revision finds no node ({others[0].said[:300]}), old pods serve on: "
-                    "mend that, or undo the change"
+                    f"pod {others[0].name} of the new revision finds no node ({others[0].said}), old pods serve "
+                    "on: mend that, or undo the change"
                 )
                 return
             # Of pods of which none was ever ready, the old ones may hold the very GPU that a new one waits for.

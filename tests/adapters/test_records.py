@@ -133,11 +133,19 @@ def test_foreign_pods_are_kept_for_their_gpus_only() -> None:
 
 
 def test_nodes() -> None:
-    """A node counts its accelerators, whether it is ready, and whether it is cordoned."""
+    """A node counts its accelerators, whether it is ready or cordoned, and which other taints keep pods away."""
     record = node_record(
         {
             "metadata": {"name": "n", "resourceVersion": "1", "labels": {"a": "b"}},
-            "spec": {"unschedulable": True},
+            "spec": {
+                "unschedulable": True,
+                "taints": [
+                    {"key": "team", "value": "other", "effect": "NoExecute"},
+                    {"key": "a", "effect": "NoSchedule"},
+                    {"key": "soft", "effect": "PreferNoSchedule"},
+                    {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+                ],
+            },
             "status": {
                 "allocatable": {"cpu": "8", "nvidia.com/gpu": "8", "hugepages-2Mi": "0", "example.com/nic": "x"},
                 "conditions": [{"type": "Ready", "status": "True"}],
@@ -148,6 +156,7 @@ def test_nodes() -> None:
     assert dict(record.gpus) == {"nvidia.com/gpu": 8, "example.com/nic": 0}
     assert record.ready
     assert record.cordoned
+    assert [str(taint) for taint in record.taints] == ["a:NoSchedule", "team=other:NoExecute"]
 
 
 def deployment(**metadata: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ ALIVE = {**POD, "metadata": {key: value for key, value in METADATA.items() if ke
 FAILED = {**ALIVE, "status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}}
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1", "resourceVersion": "9", "labels": {"nvidia.com/gpu.product": "NVIDIA-L40S"}},
-    "spec": {"unschedulable": True, "taints": [{"key": "k"}]},
+    "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": "x"}]},
     "status": {
         "allocatable": {"nvidia.com/gpu": "8", "cpu": "128"},
         "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],

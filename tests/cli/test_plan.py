@@ -317,6 +317,16 @@ def test_a_model_of_the_cluster_is_planned_for_what_users_offer(cluster: FakeKub
     assert "Demand is what users offered" in plan("m", "-n", "team").output
 
 
+def test_gpus_behind_a_taint_are_not_there_for_a_model_that_does_not_tolerate_it(cluster: FakeKube) -> None:
+    """All L40S are for others: what is planned is something else, and the taint is named."""
+    tainted = node("a", "NVIDIA-L40S", 8) | {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}
+    cluster.put(NODES, tainted)
+    result = plan("m", "-n", "team", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert '"gpuType": "l40s"' not in result.output
+    assert "8 GPUs l40s are on nodes with taint team:NoSchedule" in plan("m", "-n", "team").output
+
+
 def test_a_question_goes_before_what_was_measured(cluster: FakeKube) -> None:
     """What if there were ten times as many?"""
     (found,) = json.loads(plan("m", "-n", "team", "--rate", "60", "-o", "json").output)

@@ -200,11 +200,16 @@ def test_gpu_types_override_and_complete_the_catalogue() -> None:
     assert "mine" not in types
 
 
-def node(name: str, product: str, gpus: int, *, ready: bool = True, cordoned: bool = False) -> Any:
+def node(
+    name: str, product: str, gpus: int, *, ready: bool = True, cordoned: bool = False, taints: tuple[str, ...] = ()
+) -> Any:
     return node_record(
         {
             "metadata": {"name": name, "resourceVersion": "1", "labels": {"nvidia.com/gpu.product": product}},
-            "spec": {"unschedulable": cordoned},
+            "spec": {
+                "unschedulable": cordoned,
+                "taints": [{"key": key, "value": "x", "effect": "NoSchedule"} for key in taints],
+            },
             "status": {
                 "allocatable": {"nvidia.com/gpu": str(gpus)},
                 "conditions": [{"type": "Ready", "status": str(ready)}],
@@ -228,6 +233,42 @@ def test_supply_counts_nodes_that_can_take_pods() -> None:
     assert (l40s.nodes, l40s.installed, l40s.used, l40s.free) == (2, 16, 3, 13)
     assert supply["h100-sxm"].installed == 8
     assert set(supply) == {"l40s", "h100-sxm"}
+
+
+def test_supply_tells_apart_nodes_that_not_every_model_tolerates() -> None:
+    """By taints that pods of the type do not tolerate anyway: not its resource, nor what its GPUType says."""
+    nodes = [
+        node("one", "NVIDIA-L40S", 8),
+        node("usual", "NVIDIA-L40S", 8, taints=("nvidia.com/gpu",)),
+        node("listed", "NVIDIA-L40S", 4, taints=("listed",)),
+        node("others", "NVIDIA-L40S", 8, taints=("nvidia.com/gpu", "listed", "team")),
+        node("others-2", "NVIDIA-L40S", 2, taints=("team",)),
+        node("cordoned", "NVIDIA-L40S", 8, cordoned=True, taints=("team",)),
+    ]
+    spec = {"metadata": {"name": "l40s"}, "spec": {"tolerations": [{"key": "listed", "operator": "Exists"}]}}
+    types = gpu_types_of(built_in_gpu_types(), gpu_types(spec).entries())
+    (l40s,) = supply_of(carried(types, nodes), {"usual": {"nvidia.com/gpu": 1}, "others": {"nvidia.com/gpu": 3}})
+    assert (l40s.nodes, l40s.installed, l40s.used, l40s.free) == (5, 30, 4, 26)
+    (row,) = l40s.tainted
+    assert ([str(taint) for taint in row.taints], row.nodes, row.installed, row.used) == (
+        ["team=x:NoSchedule"],
+        2,
+        10,
+        3,
+    )
+
+
+async def test_a_taint_that_comes_is_seen(bench: Any, make_node: Callable[..., dict[str, Any]]) -> None:
+    """GPUs of its node are out of reach for a Model that does not tolerate it, and are counted all the same."""
+    bench.apply(bench.model(template={"tolerations": [{"key": "team", "operator": "Exists"}]}))
+    await bench.tick()
+    tainted = make_node("n1", 8)
+    tainted["spec"] = {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}
+    bench.api.put(NODES, tainted)
+    await bench.tick()
+    snapshot = bench.law.snapshots[-1]
+    assert [(s.installed, [row.installed for row in s.tainted]) for s in snapshot.supply] == [(8, [8])]
+    assert snapshot.models[0].intent.tolerations == ('{"key":"team","operator":"Exists"}',)
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,15 @@ def test_a_hostile_template_changes_nothing(template: dict[str, Any], make_rende
     assert changed == plain
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-3g.40gb"])
+def test_nodes_that_are_kept_for_who_asks_for_gpus_are_tolerated(
+    make_render: Make, rendered_of: Objects, resource: str
+) -> None:
+    """They are tainted with the name of the resource, on GKE by itself; not every API server adds the toleration."""
+    pod = _pod(rendered_of(make_render(resource_name=resource)))
+    assert pod["tolerations"] == [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+
+
 def test_gpu_and_user_tolerations_are_joined(make_render: Make, rendered_of: Objects) -> None:
     """Both are there, one that both name once."""
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

@@ -9,6 +9,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from goodput.domain.change import Serving
 from goodput.domain.identity import FIELD_MANAGER, LABEL_MODEL, LABEL_POOL, LABEL_REVISION, Key
 from goodput.domain.observed import PodState
 from goodput.domain.plan import Placement
+from goodput.domain.taints import KEEP_AWAY, Taint, Taints
 from goodput.resources.engine.deployment import placement_of
 from goodput.resources.names import ENGINE_CONTAINER
 from goodput.resources.pinning import ANNOTATION_IMAGE, annotations_of
@@ -29,6 +31,8 @@ SERVED_NAME_FLAG = "--served-model-name"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 # Extended resources have a domain; those of Kubernetes itself do not count as accelerators.
 _NO_ACCELERATORS = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
+# Taints of nodes that are not ready, or cordoned.
+_KNOWN_OTHERWISE = frozenset(f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable", "unschedulable"))
 # Parts of metadata that change without anybody's intent: left out, so that equal content means an unchanged object.
 _UNINTENDED = frozenset({"managedFields", "resourceVersion", "generation"})
 # Phases of pods of which nothing runs any more, nor will.
@@ -86,7 +90,10 @@ PodRecord = ForeignPod | OwnPod
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node: its labels, its accelerators, and whether pods can go there."""
+    """A node: its labels, its accelerators, and whether pods can go there.
+
+    `taints` are those that keep pods away, less what `ready` and `cordoned` say.
+    """
 
     version: int
     name: str
@@ -94,6 +101,7 @@ class NodeRecord:
     gpus: tuple[tuple[str, int], ...]
     ready: bool
     cordoned: bool
+    taints: Taints = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +212,7 @@ def pod_record(manifest: Object) -> PodRecord | None:
         ready_at=ready_at,
         restarts=restarts,
         trouble=sys.intern(trouble),
-        trouble_message=message[:500],
+        trouble_message=message[:1000],
         deletion_cost=_integer(cost),
         deletion_cost_set=cost is not None,
     )
@@ -225,7 +233,22 @@ def node_record(manifest: Object) -> NodeRecord | None:
         gpus=gpus,
         ready=ready,
         cordoned=bool(spec.get("unschedulable")),
+        taints=_taints(
+            tuple(
+                sorted(
+                    (taint["key"], taint.get("value") or "", taint["effect"])
+                    for taint in spec.get("taints") or ()
+                    if taint["effect"] in KEEP_AWAY and taint["key"] not in _KNOWN_OTHERWISE
+                )
+            )
+        ),
     )
+
+
+@lru_cache(maxsize=256)
+def _taints(each: tuple[tuple[str, str, str], ...]) -> Taints:
+    """One value for all nodes that are tainted alike: they are many, and kinds of taints are few."""
+    return tuple(Taint(*parts) for parts in each)
 
 
 def owned_object(manifest: Object, kind: str) -> OwnedObject:

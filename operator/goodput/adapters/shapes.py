@@ -69,8 +69,15 @@ class _Pod(TypedDict, total=False):
     status: _PodStatus
 
 
+class _Taint(TypedDict, total=False):
+    key: str
+    value: str
+    effect: str
+
+
 class _NodeSpec(TypedDict, total=False):
     unschedulable: bool
+    taints: list[_Taint]
 
 
 class _NodeStatus(TypedDict, total=False):

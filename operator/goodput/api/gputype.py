@@ -100,7 +100,8 @@ class GPUTypeSpec(ApiModel):
     """Labels of the nodes that carry this type, such as `nvidia.com/gpu.product: NVIDIA-L40S`. Unset: the built-in
     ones, of whichever labelling the nodes have (GPU feature discovery, GKE, Karpenter, AMD, Neuron)."""
     tolerations: Tolerations = ()
-    """Taints that pods on this type tolerate, beside those of the Model. Unset: none."""
+    """Taints that pods on this type tolerate, beside those of the Model and one named like its resource. Unset: none
+    beside those."""
     memory: KubeQuantity | None = None
     """Memory of one GPU in bytes as CUDA reports it: an "80 GB" H100 has `79.2Gi`. Where the label `<resource>.memory`
     of its nodes says less, that counts. Unset: the built-in figure."""

@@ -209,7 +209,8 @@ class PodTemplate(ApiModel):
     affinity: Affinity | None = None
     """Where pods go, beyond the GPU type. Unset: anywhere on the GPU type, spread over nodes."""
     tolerations: Tolerations = ()
-    """Taints that pods tolerate, beside those of the GPU type. Unset: none."""
+    """Taints that pods tolerate, beside those of the GPU type and one named like its resource (`nvidia.com/gpu`). GPUs
+    on nodes with any other taint are not there for this Model. Unset: none beside those."""
     priority_class_name: ObjectName | None = None
     """PriorityClass of the pods. Unset: the cluster's default."""
     volumes: Annotated[

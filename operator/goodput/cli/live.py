@@ -10,6 +10,7 @@ from goodput.adapters.kube_errors import NotFound, Refused
 from goodput.adapters.records import NodeRecord, OwnPod, node_record, pod_record
 from goodput.cli.session import field as part
 from goodput.cli.session import get_model, list_all
+from goodput.decide.reach import reach
 from goodput.domain.identity import Key
 from goodput.runtime.carriers import carried
 from goodput.runtime.supply import supply_of
@@ -33,15 +34,21 @@ class Cluster:
     )  # node -> resource -> GPUs of other Models and pods
     notes: list[str] = field(default_factory=list)
 
-    def supply(self, types: Iterable[GpuType]) -> tuple[Mapping[str, int] | None, tuple[GpuType, ...]]:
+    def supply(
+        self, types: Iterable[GpuType], tolerations: tuple[str, ...]
+    ) -> tuple[Mapping[str, int] | None, tuple[GpuType, ...]]:
         """Free GPUs by type, of the types that nodes carry or may come to carry, and those as the nodes have them.
+
+        Nodes whose taints the Model's `tolerations` leave out do not count, which `notes` tell.
 
         None and `types` where nodes are unknown.
         """
         if self.nodes is None:
             return None, tuple(types)
         fleet = carried(types, self.nodes)
-        free = {there.type: there.free for there in supply_of(fleet, self.used_on) if there.capacity}
+        known = reach({there.type: there for there in supply_of(fleet, self.used_on)}, tolerations)
+        self.notes += [f"{told}." for told in known.beyond.values()]
+        free = {name: there.free for name, there in known.supply.items() if there.capacity}
         return free, tuple(gpu for gpu in fleet.types if gpu.name in free)
 
 

@@ -155,7 +155,6 @@ def _of_cluster(name: str, target: Target, question: Question, notes: list[str])
 
     where = namespace_of(target)
     cluster = run(target, lambda api: read_cluster(api, where, name))
-    notes += cluster.notes
     world = read_offline(cluster.documents, where, Settings(prometheus_url=""))
     ((_, intent),) = world.models
     seen = measured(cluster.documents[0])
@@ -167,7 +166,8 @@ def _of_cluster(name: str, target: Target, question: Question, notes: list[str])
         input_tokens=question.input_tokens or seen.input_tokens,
         output_tokens=question.output_tokens or seen.output_tokens,
     )
-    free, types = cluster.supply(world.gpu_types)
+    free, types = cluster.supply(world.gpu_types, intent.tolerations)
+    notes += cluster.notes
     # What nodes carry is no mere possibility: slices of cards too.
     present = [gpu if free is None else replace(gpu, builtin=False) for gpu in types]
     return plan_intent(intent, present, question, free)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from goodput.decide.policy import Policy
 from goodput.decide.priority import Lack, Yields
+from goodput.decide.reach import Free
 from goodput.domain.decision import Clamp
 from goodput.domain.intent import GpuType, ModelIntent
 from goodput.domain.observed import PoolView, Snapshot
@@ -20,7 +21,7 @@ from goodput.domain.values import Value
 class Shared:
     """GPUs and money that Models share within one tick; they take from it by priority, then in the order of keys."""
 
-    free: dict[str, int] = field(default_factory=dict)
+    free: Free = field(default_factory=Free)
     # Per namespace, by all its Models: what runs, replaced by what is decided as the tick goes on.
     gpus: dict[str, int] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
@@ -32,7 +33,8 @@ class Shared:
         """What is free, and what every namespace holds now: by Models that nothing is decided for too."""
         gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
         yields = Yields.of(snapshot.models, (pool for each in snapshot.undecided for pool in each.pools), gpus)
-        shared = cls(free={there.type: there.free for there in snapshot.supply}, types=gpus, yields=yields)
+        free = Free.of({there.type: there for there in snapshot.supply})
+        shared = cls(free=free, types=gpus, yields=yields)
         pools = [(view.intent.key, pool) for view in snapshot.models for pool in (view.pool, view.canary)]
         pools += [(each.key, pool) for each in snapshot.undecided for pool in each.pools]
         for key, pool in pools:
@@ -159,10 +161,12 @@ def _caps(intent: ModelIntent, placement: Placement, beside_per_hour: float) -> 
 
 def _free(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared, runs: int) -> list[_Limit]:
     """Replicas for which there are GPUs; what runs on another type runs on until its GPUs of this one are free."""
-    reachable = _reachable(placement, pool, shared)
+    reachable = _reachable(intent, placement, pool, shared)
     if reachable is None:
         return []
-    free, gpus, possible = shared.free[placement.gpu_type], placement.gpus, max(reachable, runs)
+    free = shared.free.of_type(placement.gpu_type, intent.tolerations)
+    beyond = shared.free.reach(intent.tolerations).beyond.get(placement.gpu_type)
+    gpus, possible = placement.gpus, max(reachable, runs)
     return [
         (
             possible,
@@ -170,14 +174,15 @@ def _free(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Sha
             lambda: (
                 f"{free} GPUs {placement.gpu_type} are free, a replica takes {gpus}: at most {possible} replicas"
                 f"{shared.yields.above(shared.yields.held_of.get(placement.gpu_type), intent)}"
+                f"{f'; {beyond}' if beyond else ''}"
             ),
         )
     ]
 
 
-def _reachable(placement: Placement, pool: PoolView, shared: Shared) -> int | None:
+def _reachable(intent: ModelIntent, placement: Placement, pool: PoolView, shared: Shared) -> int | None:
     """Replicas for which there are GPUs: on those that it holds, and on those that are free."""
-    free = shared.free.get(placement.gpu_type)
+    free = shared.free.of_type(placement.gpu_type, intent.tolerations)
     return None if free is None else placed_replicas(pool, placement.gpu_type) + free // placement.gpus
 
 
@@ -299,7 +304,8 @@ def claim(
     certain = max(certain, intent.min_replicas)
     namespace, gpus, price = intent.key.namespace, placement.gpus, placement.price_per_hour or 0.0
     own_gpus, own_cost = _held(pool, shared.types)
-    free, reachable = shared.free.get(placement.gpu_type), _reachable(placement, pool, shared)
+    free = shared.free.of_type(placement.gpu_type, intent.tolerations)
+    reachable = _reachable(intent, placement, pool, shared)
     lacking = granted_gpus = 0
     granted_cost = 0.0
     if free is not None:
@@ -314,12 +320,14 @@ def claim(
         granted_cost = max(0.0, certain * price - budget)
     if not (lacking or granted_gpus or granted_cost):
         return ""
-    lack = Lack(gpus=lacking, granted_gpus=granted_gpus, granted_cost=granted_cost)
+    closed = tuple(row.taints for row in shared.free.reach(intent.tolerations).closed.get(placement.gpu_type, ()))
+    lack = Lack(gpus=lacking, granted_gpus=granted_gpus, granted_cost=granted_cost, closed=closed)
     there_may_be, told = shared.yields.claim(intent, placement, certain, lack)
     have = granted if reachable is None else min(granted, reachable)
     if free is not None and there_may_be > have:
         left_over = max(0, free - max(0, have - placed_replicas(pool, placement.gpu_type)) * gpus)
-        shared.free[placement.gpu_type] = free - min(left_over, (there_may_be - have) * gpus)
+        kept = min(left_over, (there_may_be - have) * gpus)
+        shared.free.take(placement.gpu_type, kept, intent.tolerations)
     return told
 
 
@@ -338,9 +346,7 @@ def take(
     shared.cost[namespace] = shared.cost.get(namespace, 0.0) + cost - own_cost
     more = max(0, replicas - placed_replicas(pool, placement.gpu_type)) * placement.gpus
     shared.yields.hold(intent, placement.gpu_type, more)
-    free = shared.free.get(placement.gpu_type)
-    if free is not None:
-        shared.free[placement.gpu_type] = max(0, free - more)
+    shared.free.take(placement.gpu_type, more, intent.tolerations)
 
 
 def beyond_grant(intent: ModelIntent, placement: Placement, shared: Shared, policy: Policy) -> str:
@@ -376,7 +382,7 @@ def lacking_for_canary(
     replicas: int, intent: ModelIntent, serves: Placement, canary: Placement, *, shared: Shared, policy: Policy
 ) -> str:
     """What there is no room for beside the `replicas` that serve, by number; '' if a canary may start."""
-    free = shared.free.get(canary.gpu_type)
+    free = shared.free.of_type(canary.gpu_type, intent.tolerations)
     if free is not None and free < canary.gpus:
         return (
             f"the canary needs {canary.gpus - free} more free GPUs {canary.gpu_type} ({canary.gpus} a replica, {free} "
@@ -397,6 +403,5 @@ def take_canary(intent: ModelIntent, canary: Placement, pool: PoolView, shared: 
     """Take what a canary needs; what its pod holds is no longer free, and what its Deployment asks for is counted."""
     if not pool.exists:
         add_one(intent, canary, shared)
-    free = shared.free.get(canary.gpu_type)
-    if free is not None and not pool.tally.holding:
-        shared.free[canary.gpu_type] = max(0, free - canary.gpus)
+    if not pool.tally.holding:
+        shared.free.take(canary.gpu_type, canary.gpus, intent.tolerations)

@@ -26,6 +26,7 @@ _REASONS = {
     Verdict.UNSUPPORTED: ConditionReason.PRECISION_INVALID,
     Verdict.INVALID: ConditionReason.PARALLELISM_INVALID,
 }
+NOTHING_BEYOND: Mapping[str, str] = {}
 _OTHER_IMAGE = "set spec.engine.image to one that does, and name the"
 
 
@@ -67,10 +68,12 @@ def choose(
     *,
     policy: Policy,
     strangers: str,
+    beyond: Mapping[str, str] = NOTHING_BEYOND,
 ) -> Chosen:
     """The first option on the types of the cluster; of those that the Model names, if it names any.
 
-    Where none meets the SLO: the nearest that runs. `free` holds free GPUs by type.
+    Where none meets the SLO: the nearest that runs. `free` holds free GPUs by type, `supply` what its pods reach, and
+    `beyond` tells by type what they do not reach.
     """
     names = intent.gpu_types
     rejected: list[Rejected] = []
@@ -81,6 +84,8 @@ def choose(
             rejected.append(Rejected(name, "no GPUType of that name exists or is built in"))
         elif stock is not None and stock.capacity > 0:
             there.append(gpu)
+        elif name in beyond:
+            rejected.append(Rejected(name, beyond[name]))
         elif names:
             rejected.append(Rejected(name, "no node of the cluster has it"))
     usable, foreign = allowed(there, names)
@@ -95,7 +100,7 @@ def choose(
     found = _affordable(wanted, usable, free, policy, rejected)
     best = next((option for option in found if option.runs), None)
     if best is None:
-        return _nothing(intent, found, foreign, strangers)
+        return _nothing(intent, found, foreign, strangers, beyond)
     rejected += _told(found, best)
     reason, message = _remark(wanted, found, best)
     return Chosen(option=best, rejected=tuple(rejected), reason=reason, message=message)
@@ -169,7 +174,9 @@ def unfit(intent: ModelIntent, message: str) -> str:
     return f"spec.model: {message}: allow larger GPU types, or serve a smaller model"
 
 
-def _nothing(intent: ModelIntent, found: Sequence[Option], foreign: Sequence[str], strangers: str) -> Chosen:
+def _nothing(
+    intent: ModelIntent, found: Sequence[Option], foreign: Sequence[str], strangers: str, beyond: Mapping[str, str]
+) -> Chosen:
     """Why no option runs: the nearest one says it."""
     if found:
         nearest = found[0]
@@ -182,6 +189,9 @@ def _nothing(intent: ModelIntent, found: Sequence[Option], foreign: Sequence[str
             f"{_OTHER_IMAGE} types here"
         )
         return Chosen(option=None, reason=ConditionReason.NO_GPU_TYPE, message=message, stalled=True)
+    closed = [text for name, text in sorted(beyond.items()) if not intent.gpu_types or name in intent.gpu_types]
+    if closed:
+        return Chosen(option=None, reason=ConditionReason.NO_GPU_TYPE, message="; ".join(closed))
     if intent.gpu_types:
         named = ", ".join(sorted(intent.gpu_types))
         message = f"spec.gpuTypes: no node of the cluster has {named}: add nodes, or name other types"

@@ -49,6 +49,7 @@ class Findings(Value, frozen=True, kw_only=True):
     change: Change
     slow: Slow
     withheld: str  # why what serves does not move to the GPUs that are asked for
+    beyond: str  # GPUs of its type that its pods do not reach, and why; empty: there are none
 
     @property
     def short(self) -> bool:
@@ -287,7 +288,7 @@ def _placed(findings: Findings) -> Condition:
     if placed.placement is None:
         return Condition(kind, _FALSE, placed.reason, placed.message)
     if findings.count.unschedulable:
-        return _unschedulable(findings.view.pool, placed.placement)
+        return _unschedulable(findings.view.pool, placed.placement, findings.beyond)
     where = f"{placed.placement.gpus} x {placed.placement.gpu_type} a replica"
     price = placed.placement.price_per_hour
     told = "".join(f"; {part}" for part in (placed.message, *findings.notes) if part)
@@ -304,7 +305,7 @@ def _placed(findings: Findings) -> Condition:
     return Condition(kind, _TRUE, ConditionReason.PLACED, f"{where}, {price:.2f} $/h{assumed}{told}")
 
 
-def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
+def _unschedulable(pool: PoolView, placement: Placement, beyond: str) -> Condition:
     """Pending pods: GPUs by number where the scheduler says that it lacks those, else its own words."""
     pods = [pod for pod in pool.pods if pod.unschedulable]
     without_gpus = [pod for pod in pods if pod.lacks(placement.resource_name)]
@@ -317,6 +318,8 @@ def _unschedulable(pool: PoolView, placement: Placement) -> Condition:
             f"{count} pods are Pending: {missing} GPUs {placement.gpu_type} are missing ({placement.gpus} each)"
         )
     if others:
-        texts.append(f"{len(others)} pods are Pending, {others[0].name}: {others[0].said[:300]}")
+        texts.append(f"{len(others)} pods are Pending, {others[0].name}: {others[0].said}")
+    if beyond:
+        texts.append(beyond)
     reason = ConditionReason.INSUFFICIENT_GPUS if without_gpus else ConditionReason.PODS_REFUSED
     return Condition(ConditionType.PLACED, _FALSE, reason, "; ".join(texts))

@@ -24,11 +24,9 @@ def decide(snapshot: Snapshot, memory: Mapping[Key, LoopMemory], policy: Policy,
     Models share free GPUs and what a namespace may spend by priority, then in the order of their keys.
     """
     gpus = {gpu.name: gpu for gpu in snapshot.gpu_types}
-    supply = {there.type: there for there in snapshot.supply}
     models = sorted(snapshot.models, key=lambda view: order(view.intent))
     fleet = Fleet(
         gpus=gpus,
-        supply=supply,
         shared=Shared.of(snapshot),
         policy=policy,
         now=now,

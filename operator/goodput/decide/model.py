@@ -121,13 +121,16 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     """The plan of one Model."""
     view, memory, policy = looked.view, looked.memory, fleet.policy
     change = begin(view, memory, policy, fleet.now)
+    free, tolerations = fleet.shared.free, view.intent.tolerations
+    reach = free.reach(tolerations)
     asked = placed = place(
         view.intent,
         view.pool,
         fleet.gpus,
-        fleet.supply,
+        reach.supply,
         policy,
-        free=fleet.shared.free,
+        free=free.by_type(tolerations),
+        beyond=reach.beyond,
         strangers=fleet.strangers,
         canary=view.canary,
         begun=change.seen is not None and change.seen.started,
@@ -191,7 +194,8 @@ def _what_runs(view: ModelView, asked: Placed, fleet: Fleet) -> tuple[ModelView,
         if runs.architecture is None:
             runs = replace(runs, architecture=_structure(runs))
         intent = as_it_runs(view.intent, runs, pool)
-        placed = place(intent, pool, fleet.gpus, fleet.supply, fleet.policy, strangers=fleet.strangers, served=True)
+        supply = fleet.shared.free.reach(intent.tolerations).supply
+        placed = place(intent, pool, fleet.gpus, supply, fleet.policy, strangers=fleet.strangers, served=True)
         if placed.placement is not None:
             return replace(view, intent=intent), placed
     return view, Placed(pool.placement or asked.placement)
@@ -302,6 +306,7 @@ def _conclude(work: Work) -> ModelPlan:
         change=change,
         slow=work.slow,
         withheld=work.withheld,
+        beyond=fleet.shared.free.reach(intent.tolerations).beyond.get(placement.gpu_type, "") if placement else "",
     )
     return ModelPlan(
         key=intent.key,
@@ -342,7 +347,7 @@ def _change(work: Work, serves: Placement | None, runs: int) -> tuple[Change, Ch
         lacking = ""
         if pending := [pod for pod in canary.pods if pod.unschedulable]:
             short = all(pod.lacks(asked.resource_name) for pod in pending)
-            why = f"{asked.gpus} GPUs {asked.gpu_type} are missing" if short else pending[0].said[:300]
+            why = f"{asked.gpus} GPUs {asked.gpu_type} are missing" if short else pending[0].said
             lacking = f"the canary is Pending: {why}"
         elif not canary.exists:
             lacking = bounds.lacking_for_canary(runs, intent, serves, asked, shared=fleet.shared, policy=fleet.policy)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from goodput.decide.choosing import choose, requirements, unfit
+from goodput.decide.choosing import NOTHING_BEYOND, choose, requirements, unfit
 from goodput.decide.engine import holding, price_of, replica_of
 from goodput.decide.policy import Policy
 from goodput.domain.conditions import ConditionReason
@@ -44,6 +44,7 @@ def place(
     *,
     free: Mapping[str, int] | None = None,
     strangers: str = "",
+    beyond: Mapping[str, str] = NOTHING_BEYOND,
     canary: PoolView = NO_CANARY,
     begun: bool = False,
     served: bool = False,
@@ -53,8 +54,9 @@ def place(
     Of what has `served`, just as it is asked for, it is not judged again whether it fits.
 
     `free` holds GPUs by type that no other Model of this tick took yet; None: what `supply` has. `strangers` says which
-    accelerators there are that no type counts, for who finds no other. Where what runs moves, `canary` stays if it has
-    `begun`, if it is one of what is asked for now: users get what was judged, where it was judged.
+    accelerators there are that no type counts, for who finds no other, and `beyond` by type which GPUs are not in
+    `supply` since its pods do not reach them. Where what runs moves, `canary` stays if it has `begun`, if it is one of
+    what is asked for now: users get what was judged, where it was judged.
     """
     arch, objective = intent.architecture, intent.objective
     if arch is None:
@@ -83,7 +85,16 @@ def place(
         if free is None:
             free = {name: there.free for name, there in supply.items()}
         wanted = requirements(intent, arch, objective, policy)
-        chosen = choose(intent, wanted, gpus, supply, _own(free, pool, canary), policy=policy, strangers=strangers)
+        chosen = choose(
+            intent,
+            wanted,
+            gpus,
+            supply,
+            _own(free, pool, canary),
+            policy=policy,
+            strangers=strangers,
+            beyond=beyond,
+        )
         best = chosen.option
         if best is None:
             return Placed(None, None, chosen.reason, chosen.message, chosen.stalled)

@@ -10,6 +10,7 @@ from goodput.domain.identity import Key
 from goodput.domain.intent import GpuType, ModelIntent, ScalingMode
 from goodput.domain.observed import ModelView, PodState, PoolView
 from goodput.domain.plan import Placement
+from goodput.domain.taints import Taints, untolerated
 from goodput.domain.values import Value
 
 _EPSILON = 1e-9
@@ -33,6 +34,11 @@ class Holder:
     keeps: int  # replicas that it may keep, of those that it asks for
     leaving: bool = False  # pods on nodes are more than it asks for
     why: str = ""
+    tolerations: tuple[str, ...] = ()
+
+    def apart(self, closed: Iterable[Taints]) -> bool:
+        """Whether its pods may be on nodes with such sets of taints, where they are in nobody's way."""
+        return any(not untolerated(taints, self.tolerations) for taints in closed)
 
     def spare(self, *, on_nodes: bool) -> int:
         """Replicas that it may still yield; `on_nodes`: those that hold GPUs."""
@@ -40,11 +46,15 @@ class Holder:
 
 
 class Lack(Value, frozen=True, kw_only=True):
-    """What a Model surely needs and cannot have: GPUs of its type, and of its namespace's grant GPUs and money."""
+    """What a Model surely needs and cannot have: GPUs of its type, and of its namespace's grant GPUs and money.
+
+    GPUs on nodes with taints that are `closed` to its pods are no help.
+    """
 
     gpus: int = 0
     granted_gpus: int = 0
     granted_cost: float = 0.0
+    closed: tuple[Taints, ...] = ()
 
 
 class Short(Value, frozen=True):
@@ -52,6 +62,7 @@ class Short(Value, frozen=True):
 
     intent: ModelIntent
     gpus: int
+    closed: tuple[Taints, ...] = ()
 
 
 @dataclass(slots=True)
@@ -139,6 +150,7 @@ class Yields:
             there=min(_living(pool), pool.spec_replicas),
             keeps=pool.spec_replicas,
             leaving=_living(pool) > pool.spec_replicas,
+            tolerations=intent.tolerations,
         )
         self.by_key[intent.key] = holder
         self.by_type.setdefault(pool.gpu_type, []).append(holder)
@@ -151,7 +163,7 @@ class Yields:
         """
         kind = placement.gpu_type
         if lack.gpus > 0:
-            self.short.setdefault(kind, Short(intent, lack.gpus))
+            self.short.setdefault(kind, Short(intent, lack.gpus, lack.closed))
         pots = self._pots(intent, placement, lack)
         fewer = max((self._beyond(pot, intent.priority) for pot in pots), default=0)
         told = []
@@ -173,7 +185,7 @@ class Yields:
                 what=f"{lack.gpus} GPUs {kind}",
                 need=lack.gpus,
                 unit=gpus,
-                holders=self.by_type.get(kind, []),
+                holders=[each for each in self.by_type.get(kind, ()) if not each.apart(lack.closed)],
                 ready=self.coming.get(kind, 0),
             ),
             _Pot(
@@ -228,7 +240,7 @@ class Yields:
         if holder is None:
             return None
         waits = holder.leaving or holder.there < holder.keeps
-        if short is not None and short.intent.priority > intent.priority and waits:
+        if short is not None and short.intent.priority > intent.priority and waits and not holder.apart(short.closed):
             # What waits for a node would take the next GPU that is free, and what is about to go is not taken back.
             holder.keeps = max(holder.least, holder.there)
             holder.why = holder.why or f"{named(short.intent, intent.key)} lacks {short.gpus} GPUs {gpu_type}"

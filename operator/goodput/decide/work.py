@@ -16,7 +16,7 @@ from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
 from goodput.domain.memory import LoopMemory
-from goodput.domain.observed import GpuSupply, ModelView, PodView, Tally
+from goodput.domain.observed import ModelView, PodView, Tally
 from goodput.domain.samples import Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Capacity, Lengths, Shape
@@ -26,7 +26,6 @@ class Fleet(Value, frozen=True, kw_only=True):
     """What all Models of one tick have in common. `shared` is used up as Models are decided."""
 
     gpus: Mapping[str, GpuType]
-    supply: Mapping[str, GpuSupply]
     shared: bounds.Shared
     policy: Policy
     now: float

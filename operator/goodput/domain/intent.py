@@ -147,6 +147,7 @@ class ModelIntent(Value, frozen=True, kw_only=True):
     architecture: Architecture | None
     priority: int = 0  # of its SLO: the higher one wins when GPUs are short
     gpu_types: tuple[str, ...] = ()  # allowed; empty: any that exists
+    tolerations: tuple[str, ...] = ()  # of its template, each a JSON object, as Kubernetes writes it
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
     precision: Precision = AS_STORED

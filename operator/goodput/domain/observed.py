@@ -10,6 +10,7 @@ from goodput.domain.identity import CANARY_POOL, Key
 from goodput.domain.intent import Carrier, GpuType, ModelIntent, RoutingMode
 from goodput.domain.plan import Placement
 from goodput.domain.podtable import COUNTERS, PodTable, empty
+from goodput.domain.taints import Taints, advice
 from goodput.domain.values import Value
 
 
@@ -51,8 +52,10 @@ class PodView(Value, frozen=True, kw_only=True):
 
     @property
     def said(self) -> str:
-        """Why it is not well, in the words of the scheduler or the kubelet."""
-        return self.trouble_message or self.trouble
+        """Why it is not well, in the words of the scheduler or the kubelet, and what helps."""
+        words = (self.trouble_message or self.trouble)[:300]
+        helps = advice(self.trouble_message)
+        return f"{words} ({helps})" if helps else words
 
     def lacks(self, resource: str) -> bool:
         """Whether the scheduler says that it found too little of an extended resource for it.
@@ -203,8 +206,24 @@ class ModelTelemetry(Value, frozen=True, kw_only=True):
     unlabelled: bool = False  # the metric exists in Prometheus, but without our pod labels
 
 
+class Tainted(Value, frozen=True, kw_only=True):
+    """GPUs of one type on nodes whose `taints` not every Model tolerates."""
+
+    taints: Taints
+    nodes: int
+    installed: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.installed - self.used)
+
+
 class GpuSupply(Value, frozen=True, kw_only=True):
-    """GPUs of one type: `installed` on ready, schedulable nodes; `used` by any pod on them, ours or not."""
+    """GPUs of one type: `installed` on ready, schedulable nodes; `used` by any pod on them, ours or not.
+
+    `tainted` are those of them that only pods with further tolerations reach, by sets of taints.
+    """
 
     type: str
     nodes: int
@@ -212,6 +231,7 @@ class GpuSupply(Value, frozen=True, kw_only=True):
     used: int
     limit: int | None = None  # what node autoscalers may bring it to
     note: str = ""  # what its author should know: nodes that are refused, memory that labels say otherwise
+    tainted: tuple[Tainted, ...] = ()
 
     @property
     def capacity(self) -> int:

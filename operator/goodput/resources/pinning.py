@@ -19,7 +19,7 @@ from goodput.resources import meta
 from goodput.resources.inputs import KubeObject, SecretKey
 
 # Raise it with every change of the code that renders pod templates; a test says when that is due.
-RENDER_REVISION = 3
+RENDER_REVISION = 4
 
 ANNOTATION_RENDER_REVISION = "goodput.dev/render-revision"
 ANNOTATION_IMAGE = "goodput.dev/engine-image"

@@ -24,6 +24,7 @@ from goodput.perfmodel.config import architecture_from_config
 from goodput.runtime.entries import Entry
 from goodput.runtime.serving import as_loaded, precision_of, speculation_of, workload_of
 from goodput.runtime.settings import Settings
+from goodput.runtime.supply import tolerations_json
 
 if TYPE_CHECKING:
     # Offline nothing is observed: the command line starts without what observing needs.
@@ -102,6 +103,7 @@ def intent_of(entry: Entry[Model], around: Surroundings) -> ModelIntent | None:
         architecture=as_loaded(architecture, precision),
         priority=_priority(around),
         gpu_types=tuple(spec.gpu_types),
+        tolerations=tolerations_json(spec.template.tolerations if spec.template else ()),
         tensor_parallel=parallelism.tensor if parallelism else None,
         pipeline_parallel=parallelism.pipeline if parallelism else None,
         precision=precision,

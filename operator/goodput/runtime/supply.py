@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from goodput.api import GPUType
 from goodput.api.gputype import GPUTypeSpec
+from goodput.api.podspec import Toleration
 from goodput.domain.intent import Carrier, GpuType
+from goodput.domain.taints import Taints, toleration_of, untolerated
 from goodput.perfmodel.cost import priced
 from goodput.perfmodel.gpus import gpu_type as built_in_type
 from goodput.runtime.carriers import Carried, is_spot
@@ -39,6 +41,11 @@ def gpu_types_of(built_in: Iterable[GpuType], objects: Iterable[Entry[GPUType]])
         if gpu.slice_of in ours and name not in ours:
             types[name] = _as_its_card(gpu, types[gpu.slice_of])
     return tuple(priced(types[name], spot=is_spot(dict(types[name].node_selector))) for name in sorted(types))
+
+
+def tolerations_json(tolerations: Iterable[Toleration]) -> tuple[str, ...]:
+    """Tolerations as decisions hold them."""
+    return tuple(orjson.dumps(each.to_dict(), option=orjson.OPT_SORT_KEYS).decode() for each in tolerations)
 
 
 def incomplete(gpu_type: GPUType, built_in: bool) -> str:
@@ -93,9 +100,7 @@ def _merged(gpu_type: GPUType, base: GpuType | None) -> GpuType:
         resource_name=resource,
         node_selector=selector,
         alternatives=others,
-        tolerations=tuple(
-            orjson.dumps(toleration.to_dict(), option=orjson.OPT_SORT_KEYS).decode() for toleration in spec.tolerations
-        ),
+        tolerations=tolerations_json(spec.tolerations),
         memory_bytes=spec.memory_bytes if spec.memory_bytes is not None else base.memory_bytes,
         memory_bandwidth_bytes_per_second=(
             spec.memory_bandwidth_bytes_per_second
@@ -153,19 +158,37 @@ def supply_of(fleet: Carried, used_on: Mapping[str, Mapping[str, int]]) -> tuple
     `used_on` is what pods hold, by node and resource.
     """
     # Offline there is no supply: the command line starts without what observing needs.
-    from goodput.domain.observed import GpuSupply
+    from goodput.domain.observed import GpuSupply, Tainted
 
     found = []
     for gpu in fleet.types:
         carriers, note = fleet.nodes[gpu.name], fleet.notes.get(gpu.name, "")
-        counted = installed = used = 0
+        # Nodes, GPUs and those in use, by the taints that pods of the type do not tolerate anyway.
+        rows: dict[Taints, list[int]] = {}
+        tolerated = (toleration_of(gpu.resource_name), *gpu.tolerations)
         for node in carriers:
             if node.ready and not node.cordoned:
                 there = dict(node.gpus)[gpu.resource_name]
-                counted += 1
-                installed += there
-                used += min(used_on.get(node.name, {}).get(gpu.resource_name, 0), there)
+                held = min(used_on.get(node.name, {}).get(gpu.resource_name, 0), there)
+                row = rows.setdefault(untolerated(node.taints, tolerated) if node.taints else (), [0, 0, 0])
+                for index, count in enumerate((1, there, held)):
+                    row[index] += count
         if carriers or note or gpu.limit is not None:
-            item = GpuSupply(type=gpu.name, nodes=counted, installed=installed, used=used, limit=gpu.limit, note=note)
-            found.append(item)
+            nodes, installed, used = (sum(counts) for counts in zip([0, 0, 0], *rows.values(), strict=True))
+            tainted = tuple(
+                Tainted(taints=taints, nodes=row[0], installed=row[1], used=row[2])
+                for taints, row in sorted(rows.items(), key=lambda item: [str(taint) for taint in item[0]])
+                if taints
+            )
+            found.append(
+                GpuSupply(
+                    type=gpu.name,
+                    nodes=nodes,
+                    installed=installed,
+                    used=used,
+                    limit=gpu.limit,
+                    note=note,
+                    tainted=tainted,
+                )
+            )
     return tuple(found)

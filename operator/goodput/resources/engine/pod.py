@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from goodput.domain.identity import SERVE_POOL
+from goodput.domain.taints import toleration_of
 from goodput.resources import meta, names
 from goodput.resources.engine import storage, usertemplate
 from goodput.resources.engine.args import SHUTDOWN_TIMEOUT_SECONDS, engine_args
@@ -120,7 +121,8 @@ def _container(render: RenderInput, image: str) -> KubeObject:
 
 def _tolerations(render: RenderInput) -> list[Any]:
     """Of the GPU type, then of the user, each once."""
-    wanted = [json.loads(text) for text in render.placement.tolerations]
+    placement = render.placement
+    wanted = [json.loads(text) for text in (toleration_of(placement.resource_name), *placement.tolerations)]
     wanted += [dict(item) for item in render.template.get("tolerations") or ()]
     result: list[Any] = []
     for item in wanted:
