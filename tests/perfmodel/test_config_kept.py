@@ -155,3 +155,20 @@ def test_a_list_that_stays_open_is_refused_by_its_field(names, field):
     with pytest.raises(InvalidObject) as caught:
         architecture_from_config("mine", {**QWEN_235B, "quantization_config": w4a16(names)})
     assert caught.value.field == f"spec.architecture.quantization_config.{field}"
+
+
+@pytest.mark.parametrize("method", ["gguf", "hqq"])
+def test_a_format_that_is_not_known_says_what_to_do(method):
+    """Those that are known are named."""
+    with pytest.raises(
+        InvalidObject, match="serve a checkpoint in another format, known are .*awq.*fp8.*gptq"
+    ) as caught:
+        architecture_from_config("mine", {**LLAMA_70B, "quantization_config": {"quant_method": method}})
+    assert caught.value.field == "spec.architecture.quantization_config.quant_method"
+
+
+def test_sizes_by_modality_are_refused_in_words():
+    """ERNIE-VL has experts of two widths, for text and for images."""
+    with pytest.raises(InvalidObject, match=r"has several values, \[1536, 512\]: one for all is sized") as caught:
+        architecture_from_config("mine", {**QWEN_235B, "moe_intermediate_size": [1536, 512]})
+    assert caught.value.field == "spec.architecture.moe_intermediate_size"

@@ -141,6 +141,8 @@ class Fields(Value, frozen=True):
     def _whole(self, name: str, value: Any, *, least: int) -> int:
         if isinstance(value, list | tuple) and value and all(each == value[0] for each in value):
             value = value[0]  # one for each layer, all alike (Hunyuan)
+        if isinstance(value, list | tuple):
+            raise self.invalid(name, f"has several values, {list(value)[:4]!r}: one for all is sized, not one for each")
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise self.invalid(name, f"must be a whole number, not {value!r}")
         if value != int(value) or not least <= value <= _LARGEST:

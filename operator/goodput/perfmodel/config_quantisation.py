@@ -159,7 +159,7 @@ def _expert_format(fields: Fields, config: Fields) -> str:
     algorithm = config.text("moe_quant_algo").lower()
     if algorithm:
         if algorithm not in _FORMATS:
-            raise config.invalid("moe_quant_algo", f"{algorithm!r} is not known")
+            raise config.invalid("moe_quant_algo", _unknown(algorithm))
         return _FORMATS[algorithm]
     experts = fields.text("expert_dtype")
     if experts not in ("", "fp4", "fp8"):
@@ -187,7 +187,12 @@ def _uniform(config: Fields, method: str, algorithm: str) -> tuple[str, float]:
         if name in _FORMATS:
             return _FORMATS[name], stored_bytes(_FORMATS[name], group)
     where = "quant_algo" if algorithm and (not method or method.startswith("modelopt")) else "quant_method"
-    raise config.invalid(where, f"{algorithm or method!r} is not known")
+    raise config.invalid(where, _unknown(algorithm or method))
+
+
+def _unknown(name: str) -> str:
+    known = sorted({*_FORMATS, *_WEIGHT_ONLY, "bitsandbytes", "compressed-tensors"})
+    return f"{name!r} is not known: serve a checkpoint in another format, known are {', '.join(known)}"
 
 
 def _mixed(config: Fields, plain: float, *, sparse: bool) -> Quantisation:
