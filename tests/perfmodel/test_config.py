@@ -398,8 +398,8 @@ def test_what_cannot_be_sized_is_refused_by_field_never_guessed(config, field):
                 "quant_method": "modelopt",
                 "quant_algo": "MIXED_PRECISION",
                 "quantized_layers": {
-                    "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
-                    "model.layers.0.mlp.experts": {"quant_algo": "NVFP4"},
+                    "model.layers.*.self_attn": {"quant_algo": "FP8"},
+                    "model.layers.*.mlp.experts": {"quant_algo": "NVFP4"},
                 },
             },
             (1.0, 2.0, 0.5625),

@@ -140,6 +140,18 @@ def test_groups_of_unlike_formats_are_told_apart_by_their_targets():
     assert (found.stored_attention_bytes, found.stored_dense_bytes) == (1.0, INT4)
 
 
+def test_layers_that_are_listed_with_their_formats_count_one_by_one():
+    """MIXED_PRECISION: fp8 in attention of 40 layers of 80, nvfp4 in all down projections, the rest as it was."""
+    listed = {f"model.layers.{layer}.self_attn": {"quant_algo": "FP8"} for layer in range(40)}
+    listed |= {f"model.layers.{layer}.mlp.down_proj": {"quant_algo": "NVFP4"} for layer in range(80)}
+    listed |= {"mtp.layers.0.mlp.up_proj": {"quant_algo": "NVFP4"}, "lm_head": {"quant_algo": "NVFP4"}}
+    quantisation = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
+    found = architecture_from_config("mine", {**LLAMA_70B, "quantization_config": quantisation})
+    assert found.precision == "nvfp4"
+    assert found.stored_attention_bytes == pytest.approx(1.5)
+    assert found.stored_dense_bytes == pytest.approx((2 * 2.0 + 0.5625) / 3)
+
+
 @pytest.mark.parametrize(
     ("names", "field"),
     [
@@ -161,7 +173,7 @@ def test_a_list_that_stays_open_is_refused_by_its_field(names, field):
 def test_a_format_that_is_not_known_says_what_to_do(method):
     """Those that are known are named."""
     with pytest.raises(
-        InvalidObject, match="serve a checkpoint in another format, known are .*awq.*fp8.*gptq"
+        InvalidObject, match=r"serve a checkpoint in another format, known are .*awq.*fp8.*gptq"
     ) as caught:
         architecture_from_config("mine", {**LLAMA_70B, "quantization_config": {"quant_method": method}})
     assert caught.value.field == "spec.architecture.quantization_config.quant_method"

@@ -44,17 +44,18 @@ def without_kept(config: Fields, modules: Modules, sizes: Sizes) -> Sizes:
         names = [str(name) for each in chosen for name in (each if isinstance(each, list | tuple) else (each,))]
         named = modules.named(config, "modules_in_block_to_quantize", names)
         left = tuple(tuple(1.0 - share for share in layer) for layer in named)
-        sizes = _blended(sizes, left, PLAIN_BYTES)
+        sizes = blended(sizes, left, PLAIN_BYTES)
     sizes = _overridden(config, modules, sizes, "dynamic")
     sizes = _overridden(config, modules, sizes, "extra_config")
     for where in _LISTS:
         names = [str(each) for each in config.sequence(where)]
         if names:
-            sizes = _blended(sizes, modules.named(config, where, names), PLAIN_BYTES)
+            sizes = blended(sizes, modules.named(config, where, names), PLAIN_BYTES)
     return sizes
 
 
-def _blended(sizes: Sizes, shares: Shares, size: float) -> Sizes:
+def blended(sizes: Sizes, shares: Shares, size: float) -> Sizes:
+    """`sizes` where each module stores this share of its parameters in `size` bytes."""
     return [
         [
             before + share * (size - before) if 0.0 < share < 1.0 else (size if share else before)
@@ -89,7 +90,7 @@ def _overridden(config: Fields, modules: Modules, sizes: Sizes, where: str) -> S
             tuple(share if not before else 0.0 for share, before in zip(new, old, strict=True))
             for new, old in zip(shares, done, strict=True)
         )
-        sizes = _blended(sizes, first, size)
+        sizes = blended(sizes, first, size)
         done = [[max(pair) for pair in zip(new, old, strict=True)] for new, old in zip(shares, done, strict=True)]
     return sizes
 
@@ -112,7 +113,7 @@ def compressed_groups(config: Fields, modules: Modules) -> tuple[str, float, Siz
     sizes = everywhere(modules, formats[classes[0]][1] if classes else PLAIN_BYTES)
     for name in reversed(list(formats)):  # the first group that names a module has it
         named = [each for each in targets[name] if not _is_class(each)]
-        sizes = _blended(sizes, modules.named(groups, name, named), formats[name][1])
+        sizes = blended(sizes, modules.named(groups, name, named), formats[name][1])
     weights = {
         each: sum(
             module.parameters

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from goodput.domain.values import Value
 from goodput.perfmodel.config_blocks import scaled_together
 from goodput.perfmodel.config_fields import Fields
 from goodput.perfmodel.config_kept import (
+    blended,
     compressed_groups,
     everywhere,
     integer_format,
@@ -19,21 +19,6 @@ from goodput.perfmodel.config_kept import (
 from goodput.perfmodel.config_modules import ModulePart, Modules
 from goodput.perfmodel.precision import PLAIN_BYTES, stored_bytes
 
-# Endings of the names of modules of each part in a list of how each is stored.
-_ATTENTION_NAMES = (
-    "self_attn",
-    "attn",
-    "linear_attn",
-    "q_proj",
-    "qkv_proj",
-    "in_proj",
-    "in_proj_qkv",
-    "in_proj_qkvz",
-    "q_a_proj",
-    "q_b_proj",
-    "wq_b",
-)
-_EXPERT_NAMES = ("experts", "block_sparse_moe", "moe")
 _FILE_BYTES = {"float32": 4.0, "bfloat16": PLAIN_BYTES, "float16": PLAIN_BYTES}
 # Algorithm or method -> format. Those that leave the format open are read from their own fields.
 _FORMATS = {
@@ -81,7 +66,6 @@ class Quantisation(Value, frozen=True, kw_only=True):
 
 def read_quantisation(fields: Fields, modules: Modules) -> Quantisation:
     """Quantisation of the checkpoint with these modules. Raises `InvalidObject` naming the field."""
-    sparse = modules.experts > 0
     plain = PLAIN_BYTES
     config = fields.mapping("quantization_config")
     if config is None or not config.values:
@@ -104,7 +88,7 @@ def read_quantisation(fields: Fields, modules: Modules) -> Quantisation:
             block=scaled_together(config, method, "fp8"),
         )
     if algorithm == "mixed_precision" or config.raw("quantized_layers") is not None:
-        return _mixed(config, plain, sparse=sparse)
+        return _mixed(config, modules)
     return _by_module(config, modules, method, algorithm)
 
 
@@ -195,39 +179,33 @@ def _unknown(name: str) -> str:
     return f"{name!r} is not known: serve a checkpoint in another format, known are {', '.join(known)}"
 
 
-def _mixed(config: Fields, plain: float, *, sparse: bool) -> Quantisation:
-    """Layers listed one by one, each with its algorithm: what most modules of a part have holds for the part."""
+def _mixed(config: Fields, modules: Modules) -> Quantisation:
+    """Modules listed one by one, each with its algorithm; those that are not listed stay as they were."""
     listed = config.raw("quantized_layers")
     if not isinstance(listed, Mapping) or not listed:
         raise config.invalid("quantized_layers", "is missing: MIXED_PRECISION says there how each layer is stored")
-    attention = _majority(config, listed, _ATTENTION_NAMES)
-    dense = _majority(config, listed, ("mlp", "shared_expert", "shared_experts", "gate_proj", "up_proj"))
-    experts = _majority(config, listed, _EXPERT_NAMES)
-    main = (experts if sparse else dense) or dense or experts
-    if not main:
-        raise config.invalid("quantized_layers", "names neither experts nor mlp")
-    return Quantisation(
-        precision=main,
-        quantised_bytes=stored_bytes(main),
-        plain_bytes=plain,
-        attention_bytes=stored_bytes(attention) if attention else plain,
-        dense_bytes=stored_bytes(dense) if dense else plain,
-    )
-
-
-def _majority(config: Fields, listed: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    counts: dict[str, int] = {}
+    names: dict[str, list[str]] = {}
     for module, how in listed.items():
-        if not isinstance(how, Mapping) or not _names(str(module), names):
-            continue
-        algorithm = str(how.get("quant_algo") or "").lower()
+        algorithm = str(how.get("quant_algo") or "").lower() if isinstance(how, Mapping) else ""
         if algorithm not in _FORMATS:
             raise config.invalid("quantized_layers", f"{algorithm!r} of {module} is not known")
-        counts[_FORMATS[algorithm]] = counts.get(_FORMATS[algorithm], 0) + 1
-    return max(sorted(counts), key=lambda name: counts[name], default="")
-
-
-def _names(module: str, names: tuple[str, ...]) -> bool:
-    """Whether the last word of the module that is no number is one of `names`."""
-    words = [word for word in module.replace("*", "").split(".") if word and not word.isdigit()]
-    return bool(words) and words[-1] in names
+        names.setdefault(_FORMATS[algorithm], []).append(str(module))
+    sizes = everywhere(modules, PLAIN_BYTES)
+    held = {}
+    part = ModulePart.EXPERTS if modules.experts else ModulePart.DENSE
+    for each, those in sorted(names.items()):
+        shares = modules.named(config, "quantized_layers", those)
+        sizes = blended(sizes, shares, stored_bytes(each))
+        held[each] = mean_bytes(modules, [list(layer) for layer in shares], part) or 0.0
+    precision = max(held, key=lambda each: held[each])
+    attention, dense, experts = (mean_bytes(modules, sizes, each) for each in ModulePart)
+    main = experts if modules.experts else dense
+    if main is None or main >= PLAIN_BYTES:
+        raise config.invalid("quantized_layers", "names neither experts nor mlp")
+    return Quantisation(
+        precision=precision,
+        quantised_bytes=main,
+        plain_bytes=PLAIN_BYTES,
+        attention_bytes=attention,
+        dense_bytes=PLAIN_BYTES if dense is None else dense,
+    )
