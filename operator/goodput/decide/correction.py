@@ -1,7 +1,8 @@
 """What live residuals teach about a replica: its true over its believed speed, and a trim where misses stay.
 
 The speed comes from inter-token times, which are continuous, not from attainment, which is a cliff. The trim is the
-slow answer to what the speed cannot see (uneven routing, bursts): it lowers believed capacity a step at a time.
+slow answer to what the speed cannot see (uneven routing, bursts): it lowers believed capacity a step at a time, and
+raises it by a little where hardly anything is missed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ _LEAST_UNDECIDED_TRIM = 0.88
 # Trim given back per trim interval in which the objective certainly held at a real load.
 _RECOVERY = 1.02
 _RECOVERY_UTILISATION = 0.7
+# Where less than this share of the budget is spent at a real load, more is believed of a replica, a step at a time: at
+# most by as much as queueing formulas err. What they miss by more is speed, which has its own correction.
+_RICH, _RICH_UTILISATION = 0.4, 0.6
+_RICH_STEP = 1.03
+MOST_TRIM = 1.15
+# And taken back where more than this is spent.
+_POOR = 0.8
 
 
 class Observation(Value, frozen=True, kw_only=True):
@@ -180,6 +188,7 @@ def trim(
     utilisation: float,
     trimmed_utilisation: float,
     *,
+    spent: float,
     certain: bool,
     settled: bool,
     now: float,
@@ -188,7 +197,8 @@ def trim(
     """(`trim`, `trimmed_at`) at `now`: one step per interval, and only while nothing is starting or rolling out.
 
     What was taken is given back at a real load of what is believed now, `trimmed_utilisation`: a fleet that was
-    trimmed never gets to a high share of the capacity that was believed before.
+    trimmed never gets to a high share of the capacity that was believed before. `spent` is the share of the error
+    budget that late requests used up.
     """
     if not settled or recent.lower is None or recent.upper is None:
         return memory.trim, memory.trimmed_at
@@ -201,4 +211,9 @@ def trim(
         return min(memory.trim, max(_LEAST_UNDECIDED_TRIM, memory.trim * _UNDECIDED_STEP)), now
     if recent.lower >= objective.attainment and trimmed_utilisation >= _RECOVERY_UTILISATION and memory.trim < 1.0:
         return min(1.0, memory.trim * _RECOVERY), now
+    if memory.trim > 1.0 and spent > _POOR:
+        return max(1.0, memory.trim / _RICH_STEP), now
+    held = recent.lower >= objective.attainment and trimmed_utilisation >= _RICH_UTILISATION
+    if held and now - memory.born_at >= policy.trim_seconds and spent < _RICH and 1.0 <= memory.trim < MOST_TRIM:
+        return min(MOST_TRIM, round(memory.trim * _RICH_STEP, 4)), now
     return memory.trim, memory.trimmed_at

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from goodput.decide.correction import MOST_TRIM
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
 from goodput.domain.change import NO_CHANGE, ChangeMark, Stage, Verdict
 from goodput.domain.memory import MARKED, MARKED_BEFORE, MEMORY_VERSION, LoopMemory, PodMark
@@ -34,7 +35,16 @@ _MAYBE_NUMBERS = ("pool_mark", "objective")
 _TEXTS = ("shape",)
 # Absent in the memory of an operator that knew them not.
 _LATER_MAYBE_NUMBERS = ("accepted_per_draft", "draft_coverage")
-_LATER_NUMBERS = ("steady_until", "strained_rps", "proven_input_tokens", "proven_output_tokens", "slow_replaced_at")
+_LATER_NUMBERS = (
+    "budget_ended",
+    "budget_missed",
+    "budget_at",
+    "steady_until",
+    "strained_rps",
+    "proven_input_tokens",
+    "proven_output_tokens",
+    "slow_replaced_at",
+)
 _LATER_TEXTS = ("slow_pod",)
 _LATER_SPEEDS = ("prefill_correction",)
 
@@ -86,7 +96,7 @@ def loads(text: str) -> LoopMemory | None:
             values[name] = _number(body.get(name, 1.0))
         if not all(values[name] > 0.0 for name in _LATER_SPEEDS):
             return None
-        if not (0.0 < values["trim"] <= 1.0 and values["correction"] > 0.0):
+        if not (0.0 < values["trim"] <= MOST_TRIM and values["correction"] > 0.0):
             return None
         if "prefill_correction" not in body:
             # One correction for both phases was one of capacity: as a speed of decode it would say something else.

@@ -60,7 +60,13 @@ def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> Lo
             change=replace(memory.change, since=now),
         )
     if memory.objective != objective_mark(view.intent.objective):
-        memory = replace(memory, samples=history.under_another_objective(memory.samples), proven_rps=0.0)
+        memory = replace(
+            memory,
+            samples=history.under_another_objective(memory.samples),
+            proven_rps=0.0,
+            budget_ended=0.0,
+            budget_missed=0.0,
+        )
     return memory
 
 

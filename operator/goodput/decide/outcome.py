@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from goodput.decide.budget import Budget
 from goodput.decide.demand import as_before
 from goodput.decide.failed import remembered
 from goodput.decide.forecast import horizon_seconds, learn_ratio
@@ -143,6 +144,7 @@ def remember(
         horizon = horizon_seconds(work.startup, policy)
         ratios, ratio_at = learn_ratio(memory, work.samples, reading.demand_at, horizon, policy)
     sized = work.correction is not None
+    budget = Budget.of(memory).after(None if reading.blind else reading.sample, now, policy)
     problem_since = (memory.metrics_problem_since or now) if reading.problem is not None else 0.0
     return replace(
         memory,
@@ -176,6 +178,9 @@ def remember(
         proven_rps=work.proven.rps if sized else memory.proven_rps,
         proven_input_tokens=work.proven.input_tokens if sized else memory.proven_input_tokens,
         proven_output_tokens=work.proven.output_tokens if sized else memory.proven_output_tokens,
+        budget_ended=budget.ended,
+        budget_missed=budget.missed,
+        budget_at=budget.at,
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )

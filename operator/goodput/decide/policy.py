@@ -57,6 +57,7 @@ class Policy(Value, frozen=True, kw_only=True):
     stale_scrapes: float = 3.0  # a scrape older than this many intervals is stale
     miss_window_seconds: float = 90.0  # window in which certain misses act
     trim_seconds: float = 120.0  # least time between two steps of the slow trim
+    budget_halflife_seconds: float = 1800.0  # after which a miss counts half of what a new one does
     # Below this share of believed capacity, misses are not for lack of replicas.
     explained_utilisation: float = 0.35
     correction_min: float = 0.5

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from goodput.decide import history
+from goodput.decide.budget import Budget
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
 from goodput.decide.demand import Demand, distinct, estimate, intervals, latest, meant
 from goodput.decide.engine import shape_of
@@ -103,6 +104,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         objective,
         0.0 if work.failing else utilisation,
         0.0 if work.failing else utilisation / memory.trim,
+        spent=Budget.of(memory).spent(objective.attainment),
         certain=work.certain,
         settled=settled,
         now=now,

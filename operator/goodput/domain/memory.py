@@ -63,8 +63,12 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     metrics_problem_since: float = 0.0
     # Load to provide for (requests/s, forecast and backlog), one entry a tick: (Unix seconds, requests/s).
     loads: tuple[tuple[float, float], ...] = ()
-    trim: float = 1.0  # share of the modelled capacity that misses left believable
+    trim: float = 1.0  # share of the modelled capacity that misses left believable, or more where they are few
     trimmed_at: float = 0.0
+    # Requests that ended and that missed, older ones counting less and less, up to this time (`decide.budget`).
+    budget_ended: float = 0.0
+    budget_missed: float = 0.0
+    budget_at: float = 0.0
     proven_rps: float = 0.0  # highest load of one replica at which the objective held, at these mean lengths
     proven_input_tokens: float = 0.0
     proven_output_tokens: float = 0.0

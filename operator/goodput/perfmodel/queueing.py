@@ -189,8 +189,8 @@ def _overflow(replica: Replica, load: Load, number: float, met_variance: float) 
 def _slot_wait(replica: Replica, load: Load, running: float) -> tuple[float, float]:
     """(share of requests that wait for a sequence slot, their mean wait in seconds).
 
-    M/G/c as M/M/c with its waits scaled by the variation of service; sequences that come in swarms and differ in size are as many fewer, larger ones
-    (Hayward: servers and load divided by variance over mean).
+    M/G/c as M/M/c with its waits scaled by the variation of service; sequences that come in swarms and differ in size
+    are as many fewer, larger ones (Hayward: servers and load divided by variance over mean).
     """
     slots = replica.slots
     peak = max(1.0, load.batch_variance / load.batch) if load.batch > 0.0 else 1.0

@@ -44,7 +44,7 @@ def test_replicas_beyond_the_gpus_are_not_asked_for_again_and_again():
 
 def test_one_unready_pod_changes_nothing_and_freezes_nothing():
     """One of three for two minutes: no change. A load of one more meanwhile is followed all the same."""
-    quiet = ours(OpenLoop(_load(270.0, 9.0)), 270.0, replicas=3, faults=(Unready(100.0, 220.0, 1),))
+    quiet = ours(OpenLoop(_load(270.0, 9.3)), 270.0, replicas=3, faults=(Unready(100.0, 220.0, 1),))
     assert set(quiet.replicas(90.0, 270.0)) == {3}
     assert quiet.outcome.attainment >= 0.98
     asks = [*_load(190.0, 9.0), *(ask for ask in _step(190.0, 130.0, 6.0) if ask.seconds >= 130.0)]
