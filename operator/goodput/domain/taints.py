@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
@@ -62,7 +61,8 @@ def toleration_of(resource: str) -> str:
     return f'{{"effect":"NoSchedule","key":"{resource}","operator":"Exists"}}'
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[str]) -> Taints:
+@lru_cache(maxsize=4096)
+def untolerated(taints: Taints, tolerations: tuple[str, ...]) -> Taints:
     """Those of `taints` that pods with these tolerations (each a JSON object, as Kubernetes writes it) do not bear."""
     able = [_read(text) for text in tolerations]
     return tuple(taint for taint in taints if not any(each.covers(taint) for each in able))
