@@ -50,6 +50,7 @@ memories = st.builds(
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
+    watched=st.lists(st.tuples(numbers, numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
     shape=st.text(max_size=20),
     change=st.builds(
@@ -114,7 +115,7 @@ def test_memory_of_an_operator_that_knew_less_is_read():
         marks=table_of({"pod-0": [5.0, *([0.0] * (MARKED - 1))]}),
     )
     body = json.loads(dumps(memory))
-    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until", "failed"):
+    for field in ("prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until", "failed", "watched"):
         del body[field]
     body["samples"] = [row[:-1] for row in body["samples"]]
     body["marks"] = [row[: MARKED_BEFORE + 1] for row in body["marks"]]
@@ -142,6 +143,7 @@ def test_a_large_memory_fits_into_a_config_map():
             )
             for k in range(180)
         ),
+        watched=tuple((1.7e9 + 15.123 * k, 431.1234, 512.4321) for k in range(240)),
         marks=table_of(
             {
                 f"llama-8b-serve-7d9c6b5f4-{k:05d}": [1.7e9 + k / 7, *(12345.0,) * 8, *(0.0,) * 6, 1.2345]

@@ -10,6 +10,7 @@ from goodput.decide import replicas
 from goodput.decide.demand import meant
 from goodput.decide.placement import moving
 from goodput.decide.policy import Policy
+from goodput.decide.rises import NO_RISES, Rises, rises
 from goodput.decide.sizing import rps_of_each
 from goodput.decide.work import Work
 from goodput.domain.decision import Rule
@@ -59,6 +60,10 @@ def wanted(work: Work, base: int) -> Law:
     law = replicas.wanted(situation, loads, memory, policy, now)
     if law.rule is Rule.SCALE_DOWN_ALLOWED:
         law = replicas.once_fewer(law, situation, rps_of_each(work, law.replicas))
+    if law.rule is Rule.SCALE_DOWN_ALLOWED or _missing(work):
+        work.rises = _rises(work, drain)
+    if law.rule is Rule.SCALE_DOWN_ALLOWED:
+        law = replicas.once_risen(law, situation, work.rises.hold)
     if law.rule is Rule.CERTAIN_MISSES and loads:
         # What was added against misses is needed for a whole window, or the next tick would take it away again.
         at, load = loads[-1]
@@ -91,6 +96,28 @@ def certain(work: Work, wanted_replicas: int, rule: Rule) -> int:
     now_rps = work.load_rps - outlook.rps + meant(demand, work.distinct).rps
     needs = replicas.needed(now_rps / (1.0 + work.fleet.policy.up_tolerance), work.plain_rps, work.slow.lacking)
     return max(least, min(wanted_replicas, needs))
+
+
+def _missing(work: Work) -> bool:
+    """Whether even at best fewer requests met the objective than it asks for."""
+    objective, upper = work.view.intent.objective, work.attainment.upper
+    return objective is not None and upper is not None and upper < objective.attainment
+
+
+def _rises(work: Work, drain: float) -> Rises:
+    """What of the load rises faster than this Model's replicas start."""
+    objective, policy = work.view.intent.objective, work.fleet.policy
+    if objective is None:
+        return NO_RISES
+    return rises(
+        work.memory.watched,
+        work.plain_rps,
+        work.startup + policy.scheduling_seconds,
+        replicas.down_window_seconds(work.startup, drain, policy),
+        allowed=policy.rises_share * (1.0 - objective.attainment),
+        wait=objective.ttft_seconds or 0.0,
+        policy=policy,
+    )
 
 
 def _load_unseen(work: Work) -> bool:

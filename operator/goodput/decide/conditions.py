@@ -48,6 +48,7 @@ class Findings(Value, frozen=True, kw_only=True):
     failing: str  # why requests fail for reasons that replicas do not heal; empty: they do not
     change: Change
     slow: Slow
+    rises: str  # that load rises faster than replicas start, and what to do; empty: it does not
     withheld: str  # why what serves does not move to the GPUs that are asked for
     beyond: str  # GPUs of its type that its pods do not reach, and why; empty: there are none
 
@@ -231,6 +232,8 @@ def _slo_met(findings: Findings) -> Condition:
         return Condition(kind, _FALSE, ConditionReason.SLO_INFEASIBLE, text)
     if findings.able is not None and status is not _TRUE:
         text += _too_busy(findings.able, objective)
+    if findings.rises and status is not _TRUE:
+        text += f"; {findings.rises}"
     capped = findings.decision.clamp not in (Clamp.NONE, Clamp.MIN_REPLICAS)
     if capped and findings.decision.wanted_replicas > findings.decision.to_replicas:
         return Condition(kind, status, ConditionReason.CAPPED, f"{findings.clamp_message}; {text}")

@@ -59,6 +59,7 @@ def dumps(memory: LoopMemory) -> str:
     body["pods_seen_ready"] = list(memory.pods_seen_ready)
     body["failed"] = [list(pair) for pair in memory.failed]
     body["loads"] = [list(pair) for pair in memory.loads]
+    body["watched"] = [list(row) for row in memory.watched]
     body["samples"] = [list(sample) for sample in memory.samples]
     # NaN, which is no JSON, is an absent value.
     body["marks"] = [
@@ -106,6 +107,7 @@ def loads(text: str) -> LoopMemory | None:
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
             failed=tuple((_text(uid), _text(trouble)) for uid, trouble in body.get("failed", ())),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
+            watched=tuple(_row(row) for row in body.get("watched", ())),
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),
             router_marks=_marks(body["router_marks"], ROUTER_VALUES),
@@ -113,6 +115,11 @@ def loads(text: str) -> LoopMemory | None:
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
         return None
+
+
+def _row(values: list[Any]) -> tuple[float, float, float]:
+    at, came, provided = values
+    return _number(at), _number(came), _number(provided)
 
 
 def _change(row: list[Any] | None) -> ChangeMark:

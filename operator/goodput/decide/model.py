@@ -311,6 +311,7 @@ def _conclude(work: Work) -> ModelPlan:
         count=work.count,
         change=change,
         slow=work.slow,
+        rises=work.rises.advice(intent.min_replicas),
         withheld=work.withheld,
         beyond=fleet.shared.free.reach(intent.tolerations).beyond.get(placement.gpu_type, "") if placement else "",
     )

@@ -8,6 +8,7 @@ from goodput.decide.budget import Budget
 from goodput.decide.demand import as_before
 from goodput.decide.failed import remembered
 from goodput.decide.forecast import horizon_seconds, learn_ratio
+from goodput.decide.rises import watch
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
 from goodput.domain.change import ChangeMark
@@ -53,6 +54,8 @@ def detail(work: Work, surge: int) -> str:
         parts.append(work.reading.message)
     if work.placed.placement is None:
         parts.append(work.placed.message)
+    if advice := work.rises.advice(work.view.intent.min_replicas):
+        parts.append(advice)
     if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")
     if work.distinct < 0.995:
@@ -143,6 +146,9 @@ def remember(
     if reading.demand_at and not reading.blind and not work.view.pool.rolling_out:
         horizon = horizon_seconds(work.startup, policy)
         ratios, ratio_at = learn_ratio(memory, work.samples, reading.demand_at, horizon, policy)
+    watched = memory.watched
+    if not reading.blind and work.counts is not None and work.load_rps is not None:
+        watched = watch(watched, work.counts, reading.demand_at, work.load_rps, policy)
     sized = work.correction is not None
     budget = Budget.of(memory).after(None if reading.blind else reading.sample, now, policy)
     problem_since = (memory.metrics_problem_since or now) if reading.problem is not None else 0.0
@@ -162,6 +168,7 @@ def remember(
         pool_mark=reading.pool_mark,
         metrics_problem_since=problem_since,
         loads=loads,
+        watched=watched,
         surge=surge,
         change=change,
         objective=memory.objective if reading.blind else objective_mark(work.view.intent.objective),

@@ -31,6 +31,10 @@ class Policy(Value, frozen=True, kw_only=True):
     # Clients ask again for what engines refused, so many times: as often as the common client libraries do.
     repeats: int = 2
     refused_most: float = 2.0  # what is refused counts for no more load than makes it this many times what is served
+    # What the load did in so long says whether replicas can follow it; beyond so many standard errors it is no noise.
+    rises_seconds: float = 3600.0
+    rises_sigmas: float = 2.0
+    rises_share: float = 0.8  # of what the objective lets be missed may be for rises that replicas cannot follow
     attainment_window_seconds: float = 600.0
     memory_window_seconds: float = 1800.0  # longest history of samples
     cooldown_seconds: float = 120.0  # least time for which load must leave room before replicas fall

@@ -150,6 +150,16 @@ def once_fewer(law: Wanted, situation: Situation, capacity_rps: float) -> Wanted
     return replace(law, replicas=situation.current, rule=Rule.SCALE_DOWN_WAITING)
 
 
+def once_risen(law: Wanted, situation: Situation, hold: int) -> Wanted:
+    """`law` with no fewer than `hold` replicas, of those that there are: what rises faster than replicas start meets
+    them, or is spoiled."""
+    if hold <= law.replicas:
+        return law
+    if hold < situation.current:
+        return replace(law, replicas=hold)
+    return replace(law, replicas=situation.current, rule=Rule.HOLD_RISES)
+
+
 def _against_noise(situation: Situation, memory: LoopMemory, policy: Policy) -> int:
     """Replicas that a load which does not move needs for good: against the noise of its estimate, and not as strained
     as they were when the last one was added."""

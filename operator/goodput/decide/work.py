@@ -12,6 +12,7 @@ from goodput.decide.forecast import Forecast
 from goodput.decide.placement import Placed
 from goodput.decide.policy import Policy
 from goodput.decide.proven import UNPROVEN, Proven
+from goodput.decide.rises import NO_RISES, Rises
 from goodput.decide.slow import Slow
 from goodput.decide.telemetry import Reading
 from goodput.domain.intent import GpuType
@@ -68,6 +69,7 @@ class Work:
     floor_rps: float = 0.0
     noisy_rps: float = 0.0
     peak_rps: float = 0.0
+    rises: Rises = NO_RISES
     utilisation: float | None = None
     certain: bool = False
     correction: float | None = None

@@ -43,6 +43,7 @@ class Rule(StrEnum):
     HOLD_STARTING = "HoldStarting"  # capacity is already on its way
     HOLD_ROLLOUT = "HoldRollout"  # no scale-down during a roll-out
     HOLD_FAILING = "HoldFailing"  # no scale-down while pods or requests fail
+    HOLD_RISES = "HoldRises"  # load rises faster than replicas start
     HOLD_PAUSED = "HoldPaused"
     HOLD_CONFLICT = "HoldConflict"  # something else scales this Deployment
     HOLD_PROBLEM = "HoldProblem"  # the Model has a problem that its author must mend
@@ -103,6 +104,7 @@ _RULES = {
     Rule.HOLD_STARTING: "capacity is on its way",
     Rule.HOLD_ROLLOUT: "no scale-down during a roll-out",
     Rule.HOLD_FAILING: "no scale-down while pods or requests fail for reasons that replicas do not heal",
+    Rule.HOLD_RISES: "load rises faster than replicas start",
     Rule.HOLD_PAUSED: "the Model is paused",
     Rule.HOLD_CONFLICT: "something else writes the replicas of this Deployment",
     Rule.HOLD_PROBLEM: "the Model has a problem that its author must mend",
