@@ -103,7 +103,7 @@ def _trust(day: Day, found: WhatIf, outcomes: Sequence[Outcome]) -> Iterator[str
 def _predicted(score: Score, objective: Objective) -> Iterator[str]:
     if score.excess is not None:
         yield (
-            f"Predictions: {count(score.judged)} forecasts of demand lay {score.excess:+.0%} against the busiest "
+            f"Predictions: {count(score.judged)} forecasts of demand lay {score.excess:+.1%} against the busiest "
             f"minute that came within their horizon; it exceeded {share(score.exceeded / score.judged)} of them"
         )
     if score.held:
