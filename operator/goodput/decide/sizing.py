@@ -25,6 +25,8 @@ from goodput.perfmodel import capacity
 _PRIORS_ERR = 1.4
 # Fewer refusals than this share do not change what the load is taken for.
 _LEAST_REFUSED = 0.02
+# One new pod may fail for its node. Two in a row, and the next one would.
+_NEW_FAILED = 2
 
 
 def size(work: Work, placement: Placement, objective: Objective) -> None:
@@ -83,6 +85,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         work.utilisation = demand.rps / (ready * work.plain_rps) if work.plain_rps > 0 else None
     recent = _recent(work)
     work.failing = _failing(work, recent, objective)
+    # What fails is left out of what was seen. What is late on the others is theirs, unless more would fail as well.
+    mendable = not _more_would_fail(view.pool, work.failed)
     utilisation = work.utilisation or 0.0
     work.certain = (
         not reading.blind
@@ -91,7 +95,7 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         and history.certainly_below(recent, objective.attainment)
         and history.spends_budget(work.attainment, recent, objective.attainment, demand.slow_rps * work.window)
         and work.able.feasible
-        and not work.failing
+        and mendable
         and (
             (ready > 0 and _load_explains(demand, ready * work.plain_rps, policy))
             or _queue_misses(reading.waiting, demand.rps, objective)
@@ -102,8 +106,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
         memory,
         recent,
         objective,
-        0.0 if work.failing else utilisation,
-        0.0 if work.failing else utilisation / memory.trim,
+        utilisation if mendable else 0.0,
+        utilisation / memory.trim if mendable else 0.0,
         spent=Budget.of(memory).spent(objective.attainment),
         certain=work.certain,
         settled=settled,
@@ -221,6 +225,16 @@ def _only_new_revision_fails(pool: PoolView, failed: Sequence[PodView]) -> bool:
     """Whether a blocked roll-out is all that fails: no request goes to such pods, the old ones serve them."""
     serving = any(pod.state is PodState.READY and pod.revision != pool.revision for pod in pool.pods)
     return pool.rolling_out and serving and all(pod.revision == pool.revision for pod in failed)
+
+
+def _more_would_fail(pool: PoolView, failed: Sequence[PodView]) -> bool:
+    """Whether what fails is the Model rather than a pod: no fewer do than do not, or two that are newer than any that
+    serves. A fleet of such pods would grow without end."""
+    if not failed or _only_new_revision_fails(pool, failed):
+        return False
+    newest = max([pod.created_at for pod in pool.pods if pod.state is PodState.READY], default=0.0)
+    newer = sum(1 for pod in failed if pod.created_at > newest)
+    return 2 * len(failed) >= len(pool.pods) - pool.tally.leaving or newer >= _NEW_FAILED
 
 
 def _failing(work: Work, recent: history.Attainment, objective: Objective) -> str:
