@@ -7,6 +7,7 @@ from math import exp, isfinite, sqrt
 
 import numpy as np
 
+from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory
 from goodput.domain.samples import Sample, Samples
@@ -137,8 +138,13 @@ def spends_budget(seen: Attainment, recent: Attainment, objective: float, expect
     if recent.upper is None:
         return False
     allowed = (1.0 - objective) * max(recent.requests, min(seen.requests, expected))
-    missed = max(0.0, seen.requests - seen.good_upper) if seen.upper is not None else 0.0
+    missed = max(0.0, seen.requests - seen.good_upper)
     return missed + _LASTS * (1.0 - recent.upper) * recent.requests >= allowed
+
+
+def gap_seconds(policy: Policy) -> float:
+    """What lasted longer between two looks was a gap in looking."""
+    return max(GAP_INTERVALS * policy.scrape_seconds, policy.scrape_seconds + policy.tick_seconds)
 
 
 def in_future(memory: LoopMemory, now: float, policy: Policy) -> bool:

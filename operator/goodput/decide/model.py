@@ -79,7 +79,7 @@ class Looked(Value, frozen=True):
     samples: Samples
     count: Tally
     window: float  # seconds of the attainment
-    # What a decision may still mend: since the last change took effect, at most a minute or two ago.
+    # What a decision may still mend: since the last change took effect, a minute or two ago where enough came in that.
     recent_since: float
     slow: Slow
 
@@ -93,9 +93,12 @@ def look_at(view: ModelView, memory: LoopMemory, counted: Counted | None, fleet:
     window = history.window_seconds(p95, policy)
     samples = memory.samples.with_new(reading.sample, now - max(window, policy.attainment_window_seconds))
     count = view.pool.tally
-    recent_since = max(
-        now - policy.miss_window_seconds, count.newest_ready_at + policy.scrape_seconds, memory.last_scale_up_at
-    )
+    changed = max(count.newest_ready_at + policy.scrape_seconds, memory.last_scale_up_at)
+    recent_since = max(now - policy.miss_window_seconds, changed)
+    # Few requests take longer to tell something. What was answered is not answered again.
+    furthest = max(now - window, changed, memory.last_scale_down_at, memory.trimmed_at)
+    if furthest < recent_since:
+        recent_since = min(recent_since, samples.back_to(policy.least_requests, furthest, history.gap_seconds(policy)))
     return Looked(view, memory, reading, samples, count, window, recent_since, slow)
 
 

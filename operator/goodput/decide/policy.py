@@ -59,7 +59,8 @@ class Policy(Value, frozen=True, kw_only=True):
     startup_timeout_seconds: float = 1800.0  # an engine that takes longer to its first answer is given up
     drain_prior_seconds: float = 30.0  # p95 of the drain of a replica before requests were seen
     stale_scrapes: float = 3.0  # a scrape older than this many intervals is stale
-    miss_window_seconds: float = 90.0  # window in which certain misses act
+    miss_window_seconds: float = 90.0  # window in which certain misses act; longer, up to that of attainment, until
+    least_requests: int = 20  # so many requests ended in it
     trim_seconds: float = 120.0  # least time between two steps of the slow trim
     budget_halflife_seconds: float = 1800.0  # after which a miss counts half of what a new one does
     # Below this share of believed capacity, misses are not for lack of replicas.

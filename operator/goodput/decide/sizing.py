@@ -163,8 +163,13 @@ def _provide(work: Work, demand: Demand, objective: Objective) -> None:
 
 
 def _proof(work: Work, recent: history.Attainment, demand: Demand, objective: Objective) -> Proven:
-    """What the last moments prove of a replica. What came is no proof: what was served well is."""
-    ready = work.count.ready
+    """What the last moments prove of a replica. What came is no proof: what was served well is.
+
+    Nor is what came over a longer time, for want of requests: that is no load to be proud of.
+    """
+    ready, policy = work.count.ready, work.fleet.policy
+    if work.recent_seconds > policy.miss_window_seconds + policy.scrape_seconds and not work.certain:
+        return work.proven
     if recent.lower is not None and recent.lower >= objective.attainment:
         served = min(demand.slow_rps, recent.good_lower / work.recent_seconds)
         return work.proven.held(served / ready, work.lengths)
@@ -214,11 +219,12 @@ def _observation(work: Work, changing: bool) -> Observation:
 
 
 def _recent(work: Work) -> history.Attainment:
-    """Attainment of the last moments, since the last change took effect: what a decision may still mend."""
-    intent = work.view.intent
-    least = intent.objective.min_requests if intent.objective is not None else 1
-    routed = intent.routing is RoutingMode.ROUTER
-    return history.attainment(work.recent, least, routed, explained=True)
+    """Attainment of the last moments, since the last change took effect: what a decision may still mend.
+
+    How many requests the SLO wants to see before status claims something is no concern of it.
+    """
+    routed = work.view.intent.routing is RoutingMode.ROUTER
+    return history.attainment(work.recent, work.fleet.policy.least_requests, routed, explained=True)
 
 
 def _only_new_revision_fails(pool: PoolView, failed: Sequence[PodView]) -> bool:

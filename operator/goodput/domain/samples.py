@@ -34,7 +34,9 @@ class Sample(NamedTuple):
 
 WIDTH = len(Sample._fields)
 # Columns that are looked at by themselves.
-AT, SECONDS, OFFERED = range(3)
+AT, SECONDS, OFFERED, FINISHED = range(4)
+_REJECTED, _FAILED = (Sample._fields.index(name) for name in ("rejected", "failed"))
+_MOMENT = 0.001
 
 
 class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -82,6 +84,23 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
         """Sums over those that ended after `at`."""
         begin = int(self.values[:, AT].searchsorted(at, side="right"))
         return Sample._make(self.values[begin:].sum(axis=0).tolist())
+
+    def back_to(self, requests: float, oldest: float, gap: float) -> float:
+        """When the newest samples began that hold so many finished or refused requests; not before `oldest`.
+
+        Nor before the end of one that lasted longer than `gap`: nobody knows when in it they were.
+        """
+        values = self.values[::-1]
+        ended = np.cumsum(values[:, FINISHED] + np.minimum(values[:, _FAILED], values[:, _REJECTED]))
+        row = int(ended.searchsorted(requests))
+        gaps = np.flatnonzero(values[: row + 1, SECONDS] > gap)
+        if len(gaps):
+            return max(oldest, float(values[gaps[0], AT]))
+        if row == len(values):
+            return oldest
+        at, seconds = values[row, : SECONDS + 1].tolist()
+        # One that only engines told of has no length, and is to be found after its begin all the same.
+        return max(oldest, at - max(seconds, _MOMENT))
 
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""
