@@ -44,8 +44,12 @@ class FigureWindow:
     _since: float | None = None
 
     def add(self, figures: Figures, now: float) -> None:
-        """Take what was counted since the last tick."""
-        if self._since is None:
+        """Take what was counted since the last tick.
+
+        What began before the window is of a gap in looking: nobody knows when in it that happened, and all begins anew.
+        """
+        if self._since is None or figures.delta_seconds > now - self._since + LEAST_SECONDS:
+            self._samples.clear()
             self._since = now
             return
         counted = (figures.offered_delta, figures.good_lower_delta, figures.good_upper_delta)

@@ -124,6 +124,20 @@ def test_ten_minutes_of_counts() -> None:
     assert later.value == 0.0
 
 
+def test_ten_minutes_begin_anew_after_a_gap() -> None:
+    """An hour of 2 requests/s comes in at once after a gap: it is of no ten minutes. A gap within them is."""
+    window = FigureWindow()
+    for at in range(0, 3600, 15):
+        window.add(Figures(), float(at))
+    window.add(Figures(offered_delta=7200.0, delta_seconds=3600.0), 3600.0)
+    assert window.demand(3600.0) is None
+    for at in range(3615, 3735, 15):
+        window.add(Figures(offered_delta=30.0, delta_seconds=15.0), float(at))
+    assert window.demand(3720.0) == Figure(2.0, pytest.approx(0.129, abs=0.001))
+    window.add(Figures(offered_delta=200.0, delta_seconds=100.0), 3820.0)
+    assert window.demand(3820.0) == Figure(2.0, pytest.approx(0.095, abs=0.001))
+
+
 def test_ten_minutes_of_utilisation() -> None:
     """Sums over sums, of all time and of busy time, with the noise of the requests that it came from."""
     window = FigureWindow()

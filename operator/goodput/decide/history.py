@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, isfinite, sqrt
+from math import exp, inf, isfinite, sqrt
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from goodput.decide.demand import GAP_INTERVALS
 from goodput.decide.policy import Policy
 from goodput.domain.memory import LoopMemory
+from goodput.domain.podtable import Column
 from goodput.domain.samples import Sample, Samples
 from goodput.domain.values import Value
 from goodput.perfmodel import Lengths
 
+_Rows: TypeAlias = npt.NDArray[np.intp]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
 # Standard errors by which misses must exceed what the objective allows before they are certain.
 _CERTAIN_SIGMAS = 2.0
 # What misses now does so for this many times as long as it was looked at, until more replicas serve.
@@ -39,27 +44,29 @@ class Attainment(Value, frozen=True):
 class Totals(Value, frozen=True):
     """Sums over the samples of a window, in requests and tokens."""
 
+    seconds: float = 0.0  # of the window, those of which outcomes are known
     finished: float = 0.0
     good_lower: float = 0.0
     good_upper: float = 0.0
     misses: float = 0.0
     failed: float = 0.0  # answered with an error by the router
     rejected: float = 0.0  # refused by engines
+    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
     generation_tokens: float = 0.0
     first_tokens: float = 0.0  # of the samples whose prompt tokens are known
     generated: float = 0.0  # requests that finished in the samples whose generated tokens are known
-    slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
     # Of the samples whose prompt tokens are known: how many, and the sum of (tokens computed)^2 / requests.
     prompt_samples: float = 0.0
     prompt_squares: float = 0.0
 
 
-def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[float] | None = None) -> list[Totals]:
+def totals(fleet: Sequence[Samples], since: Sequence[float], slack: float = inf) -> list[Totals]:
     """Sums over the samples of each Model after its `since` (Unix seconds).
 
-    Samples that began before `begun` are left out: what happened in a gap in looking, nobody knows when.
+    Of samples that began more than `slack` seconds before that, outcomes are left out: they are of a gap in looking,
+    and nobody knows when in it they happened. Lengths of requests are what they were.
     """
     found = [Totals()] * len(fleet)
     filled = [number for number, samples in enumerate(fleet) if len(samples)]
@@ -69,33 +76,47 @@ def totals(fleet: Sequence[Samples], since: Sequence[float], begun: Sequence[flo
     values = np.concatenate([fleet[number].values for number in filled])
     whose = np.repeat(filled, sizes)
     columns = dict(zip(Sample._fields, values.T, strict=True))
-    chosen = columns["at"] > np.array(since)[whose]
-    if begun is not None:
-        chosen &= columns["at"] - columns["seconds"] >= np.array(begun)[whose]
+    at, lasted = columns["at"], np.maximum(columns["seconds"], columns["engine_seconds"])
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    begins = np.array(since)[whose]
+    chosen = at > begins
+    known = chosen & (at - lasted >= begins - slack)
     prompt, generation = columns["prompt_tokens"], columns["generation_tokens"]
     computed, prompts = np.maximum(0.0, prompt - columns["cached_tokens"]), columns["first_tokens"]
     told = (prompt > 0.0) & (prompts >= 1.0)
-    summed = (
+    outcomes = (
+        _new_seconds(at, lasted, known, np.repeat(starts, sizes)),
         columns["finished"],
         columns["good_lower"],
         columns["good_upper"],
         columns["ttft_misses"] + columns["tpot_misses"] + columns["e2e_misses"],
         columns["failed"],
         columns["rejected"],
+        columns["slow_missed"],
+    )
+    of_lengths = (
         prompt,
         columns["cached_tokens"],
         generation,
         np.where(prompt > 0.0, columns["first_tokens"], 0.0),
         np.where(generation > 0.0, columns["finished"], 0.0),
-        columns["slow_missed"],
         told,
         np.where(told, computed * computed / np.maximum(1.0, prompts), 0.0),
     )
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    sums = np.add.reduceat(np.where(chosen, np.stack(summed), 0.0), starts, axis=1).T.tolist()
+    counted = (np.where(known, np.stack(outcomes), 0.0), np.where(chosen, np.stack(of_lengths), 0.0))
+    sums = np.add.reduceat(np.concatenate(counted), starts, axis=1).T.tolist()
     for number, row in zip(filled, sums, strict=True):
         found[number] = Totals(*row)
     return found
+
+
+def _new_seconds(at: Column, lasted: Column, known: _Mask, starts: _Rows) -> Column:
+    """Seconds of each sample that those of its Model before it do not cover: pods are scraped at unlike instants."""
+    rows = np.arange(len(at))
+    # The newest one before each that says something of some time.
+    before = np.concatenate(([-1], np.maximum.accumulate(np.where(known & (lasted > 0.0), rows, -1))[:-1]))
+    until = np.where(before >= starts, at[before], -np.inf)
+    return np.where(lasted > 0.0, np.maximum(0.0, at - np.maximum(at - lasted, until)), 0.0)
 
 
 def attainment(seen: Totals, least_requests: float, routed: bool, *, explained: bool = False) -> Attainment:

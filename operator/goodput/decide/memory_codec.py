@@ -139,8 +139,8 @@ def _change(row: list[Any] | None) -> ChangeMark:
 
 
 def _samples(rows: list[list[Any]]) -> Samples:
-    # Older operators did not know what slow pods missed.
-    rows = [[*row, 0.0] if len(row) == WIDTH - 1 else row for row in rows]
+    # Older operators did not know what slow pods missed, nor how long engines had not been looked at.
+    rows = [row + [0.0] * (WIDTH - len(row)) if WIDTH - 2 <= len(row) < WIDTH else row for row in rows]
     if any(len(row) != WIDTH for row in rows):
         raise ValueError(f"a sample has {WIDTH} values")
     return Samples.of(Sample(*(_number(value) for value in row)) for row in rows)

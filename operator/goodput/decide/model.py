@@ -114,15 +114,12 @@ def sum_up(looked: Sequence[Looked], fleet: Fleet) -> list[Seen]:
     """Sums for each Model."""
     policy, now = fleet.policy, fleet.now
     samples = [each.samples for each in looked]
-    ten_minutes = history.totals(samples, [now - policy.attainment_window_seconds] * len(looked))
+    gap = history.gap_seconds(policy)
+    ten_minutes = history.totals(samples, [now - policy.attainment_window_seconds] * len(looked), gap)
     windowed = ten_minutes
     if any(each.window != policy.attainment_window_seconds for each in looked):
-        windowed = history.totals(samples, [now - each.window for each in looked])
-    recent = history.totals(
-        samples,
-        [each.recent_since for each in looked],
-        [each.recent_since - policy.scrape_seconds for each in looked],
-    )
+        windowed = history.totals(samples, [now - each.window for each in looked], gap)
+    recent = history.totals(samples, [each.recent_since for each in looked], policy.scrape_seconds)
     return [Seen(*sums) for sums in zip(ten_minutes, windowed, recent, strict=True)]
 
 
@@ -175,6 +172,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
         recent=seen.recent,
         recent_seconds=fleet.now - looked.recent_since + policy.scrape_seconds,
         window=looked.window,
+        seen_seconds=seen.windowed.seconds,
         count=looked.count,
         change=change,
         slow=looked.slow,

@@ -75,17 +75,17 @@ def figures(work: Work, runs: int, total: int) -> Figures:
     if canaries and cost is not None:
         each = canary.price_per_hour if canary is not None else None
         cost = None if each is None else cost + each * canaries
-    covered = min(work.window, max(1.0, work.fleet.now - work.memory.born_at))
     seen = work.attainment
-    known = len(work.samples) > 0 and not work.reading.blind
+    known = work.seen_seconds > 0.0 and not work.reading.blind
+    seconds = max(work.fleet.policy.scrape_seconds, work.seen_seconds)
     demand = work.demand
     return Figures(
         demand_rps=demand.rps if demand is not None else None,
         forecast_rps=work.outlook.rps if work.outlook is not None else None,
         horizon_seconds=work.outlook.horizon_seconds if work.outlook is not None else None,
         capacity_rps_per_replica=work.capacity_rps if work.capacity_rps > 0.0 else None,
-        goodput_lower_rps=seen.good_lower / covered if known else None,
-        goodput_upper_rps=seen.good_upper / covered if known else None,
+        goodput_lower_rps=seen.good_lower / seconds if known else None,
+        goodput_upper_rps=seen.good_upper / seconds if known else None,
         attainment_lower=work.attainment.lower,
         attainment_upper=work.attainment.upper,
         attainment_requests=int(work.attainment.requests),
@@ -100,6 +100,7 @@ def figures(work: Work, runs: int, total: int) -> Figures:
         offered_delta=sample.offered if sample is not None else 0.0,
         good_lower_delta=sample.good_lower if sample is not None else 0.0,
         good_upper_delta=sample.good_upper if sample is not None else 0.0,
+        delta_seconds=max(sample.seconds, sample.engine_seconds) if sample is not None else 0.0,
         usage=_usage(work),
         bottleneck=_bottleneck(work),
     )

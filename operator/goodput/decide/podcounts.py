@@ -68,6 +68,7 @@ class Sums:
     rejected: float = 0.0
     arrived: float = 0.0
     slow_missed: float = 0.0
+    longest: float = 0.0  # of `seconds`, those of the pod that was not looked at for longest
     # Of each pod that went away or started anew: requests in flight at its last scrape, times the seconds since.
     gone: float = 0.0
     # Gauges of all pods that exist, with a new scrape or without.
@@ -77,7 +78,8 @@ class Sums:
     scraped: float = 0.0  # how many
 
 
-_UPPER = tuple(field.name for field in fields(Sums)).index("upper")
+_NAMES = tuple(field.name for field in fields(Sums))
+_UPPER, _LONGEST = _NAMES.index("upper"), _NAMES.index("longest")
 
 
 @dataclass(slots=True)
@@ -290,7 +292,9 @@ def _count(looks: Sequence[Look], rows: Sequence[_Rows], policy: Policy) -> list
     per_pod = np.where(compared.counted, np.stack(counts), 0.0)
     per_pod[_UPPER] += compared.upper_lost
     gauges = np.where(fleet.alive, np.stack((waiting, running, running * running, ones)), 0.0)
-    sums = np.add.reduceat(np.concatenate((per_pod, compared.gone[None], gauges)), fleet.starts, axis=1).T.tolist()
+    added = np.add.reduceat(np.concatenate((per_pod, compared.gone[None], gauges)), fleet.starts, axis=1)
+    longest = np.maximum.reduceat(per_pod[1], fleet.starts)
+    sums = np.concatenate((added[:_LONGEST], longest[None], added[_LONGEST:])).T.tolist()
     whole = ~np.isnan(first + values[:, pt.FINISHED] + values[:, pt.WAITING])
     for column, bounded in fleet.bounded.items():
         whole &= ~bounded | ~np.isnan(values[:, column])

@@ -155,6 +155,7 @@ def read(
             first_tokens=sums.first,
             failed=failed,
             slow_missed=sums.slow_missed,
+            engine_seconds=sums.longest,
         )
     _freshness(reading, view, telemetry, counted, policy=policy, now=now)
     return reading

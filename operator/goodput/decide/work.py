@@ -51,6 +51,7 @@ class Work:
     recent: history.Totals  # of the last moments, since the last change took effect
     recent_seconds: float  # that those are of, at most
     window: float  # seconds of the attainment
+    seen_seconds: float  # of those, the ones of which outcomes are known
     count: Tally
     change: Change
     slow: Slow

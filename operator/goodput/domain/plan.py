@@ -92,6 +92,7 @@ class Figures(Value, frozen=True, kw_only=True):
     offered_delta: float = 0.0
     good_lower_delta: float = 0.0
     good_upper_delta: float = 0.0
+    delta_seconds: float = 0.0  # the longest time that one of the pods that counted them had not been looked at
     # What engines made of their GPUs since the last tick, and what keeps a replica from carrying more ('': unknown).
     usage: Usage = Usage()
     bottleneck: str = ""

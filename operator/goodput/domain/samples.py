@@ -30,12 +30,14 @@ class Sample(NamedTuple):
     first_tokens: float = 0.0  # requests that got their first token
     failed: float = 0.0  # requests that the router answered with an error
     slow_missed: float = 0.0  # requests that missed at best, on pods that are slower than the others
+    # The longest time that one of the engine pods counted here had not been looked at; 0: no engine has a new scrape.
+    engine_seconds: float = 0.0
 
 
 WIDTH = len(Sample._fields)
 # Columns that are looked at by themselves.
 AT, SECONDS, OFFERED, FINISHED = range(4)
-_REJECTED, _FAILED = (Sample._fields.index(name) for name in ("rejected", "failed"))
+_REJECTED, _FAILED, _ENGINE_SECONDS = map(Sample._fields.index, ("rejected", "failed", "engine_seconds"))
 _MOMENT = 0.001
 
 
@@ -93,14 +95,13 @@ class Samples(msgspec.Struct, frozen=True, gc=False, eq=False):
         values = self.values[::-1]
         ended = np.cumsum(values[:, FINISHED] + np.minimum(values[:, _FAILED], values[:, _REJECTED]))
         row = int(ended.searchsorted(requests))
-        gaps = np.flatnonzero(values[: row + 1, SECONDS] > gap)
+        gaps = np.flatnonzero(np.maximum(values[: row + 1, SECONDS], values[: row + 1, _ENGINE_SECONDS]) > gap)
         if len(gaps):
             return max(oldest, float(values[gaps[0], AT]))
         if row == len(values):
             return oldest
-        at, seconds = values[row, : SECONDS + 1].tolist()
         # One that only engines told of has no length, and is to be found after its begin all the same.
-        return max(oldest, at - max(seconds, _MOMENT))
+        return max(oldest, float(values[row, AT] - max(values[row, SECONDS], _MOMENT)))
 
     def since(self, at: float) -> Iterator[tuple[float, float, float]]:
         """(at, seconds, offered), newest first, of those that ended at `at` or later and of one that ended before."""
