@@ -240,7 +240,7 @@ def test_missing_or_broken_metrics_hold_the_plan_and_say_so(fault, reason, load)
     elif fault == "negative":
         metrics = telemetry({**fresh[0], "running": -1.0}, *fresh[1:], requests=1000.0, at=START)
     elif fault == "unlabelled":
-        metrics = replace(telemetry(requests=None), unlabelled=True)
+        metrics = replace(telemetry(requests=None), unlabelled=True, problem="no scrape of 3 of 3 ready pods")
     model = view(pool(*(pod(name) for name in names)), metrics)
     memory = steady(load, 3, router_marks=(PodMark(pod="router-0", scraped_at=START - 315.0, values=(0.0, load, 0.0)),))
     plan = one(model, memory)

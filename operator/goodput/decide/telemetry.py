@@ -17,6 +17,7 @@ from goodput.decide.podcounts import LEAST_SECONDS, NO_COUNTERS, Counted, Look, 
 from goodput.decide.policy import Policy
 from goodput.domain import podtable as pt
 from goodput.domain.conditions import ConditionReason
+from goodput.domain.identity import LABEL_MODEL, LABEL_POOL, LABEL_REVISION
 from goodput.domain.intent import Objective
 from goodput.domain.memory import ARRIVAL_RATE, MARKED, LoopMemory, PodMark
 from goodput.domain.observed import (
@@ -31,6 +32,15 @@ from goodput.domain.observed import (
 from goodput.domain.podtable import Column, PodTable
 from goodput.domain.samples import Sample
 
+_POD_LABELS = (LABEL_MODEL, LABEL_POOL, LABEL_REVISION)
+# What a scrape configuration lacks that does not come from our PodMonitors. Series are told apart by these labels.
+RELABELLING = (
+    "Prometheus has metrics of engines, but without our pod labels: add to the relabel_configs of the job that scrapes"
+    " them {action: labelmap, regex: __meta_kubernetes_pod_label_(goodput_dev_.+)},"
+    " {source_labels: [__meta_kubernetes_namespace], target_label: namespace} and"
+    " {source_labels: [__meta_kubernetes_pod_name], target_label: pod}, or to a PodMonitor"
+    f" {{podTargetLabels: [{', '.join(_POD_LABELS)}]}} (charts/goodput/README.md, Metrics)"
+)
 # Layout of PodMark.values of a router pod.
 REQUESTS, RATE, ERRORS = range(3)
 VALUES = 3
@@ -348,7 +358,8 @@ def _router_freshness(
             reading.message = "no router pod is ready: what users would send is not known"
         return True
     if not reading.demand_at:
-        _fail(reading, ConditionReason.METRICS_MISSING, telemetry.problem or "no request counter of a router pod")
+        message = _with_problem("no request counter of a router pod", telemetry)
+        _fail(reading, ConditionReason.METRICS_MISSING, message)
         return False
     if reading.demand_at < oldest:
         age = max(0.0, oldest - reading.demand_at)
@@ -382,11 +393,7 @@ def _freshness(
         reading.nothing_to_measure = True
         return
     if telemetry.unlabelled:
-        _fail(
-            reading,
-            ConditionReason.METRICS_UNLABELLED,
-            telemetry.problem or "Prometheus has the engine's metrics, but without our pod labels: add the relabelling",
-        )
+        _fail(reading, ConditionReason.METRICS_UNLABELLED, _with_problem(RELABELLING, telemetry))
         return
     if view.routed and not _router_freshness(reading, view, telemetry, oldest=oldest, settled=settled):
         return
@@ -415,11 +422,15 @@ def _freshness(
     if gone:
         reading.problem = ConditionReason.METRICS_MISSING if missing else ConditionReason.METRICS_STALE
         what = "no metrics of" if missing else f"metrics older than {policy.stale_scrapes:.0f} scrapes of"
-        reading.message = f"{what} {len(gone)} of {len(measurable)} ready pods: {', '.join(gone[:3])}"
-        if telemetry.problem:
-            reading.message += f" ({telemetry.problem})"
+        message = f"{what} {len(gone)} of {len(measurable)} ready pods: {', '.join(gone[:3])}"
+        reading.message = _with_problem(message, telemetry)
         # A single mute pod does not stop the fleet from growing; half of them does.
         reading.blind = 2 * len(gone) >= len(measurable)
+
+
+def _with_problem(message: str, telemetry: ModelTelemetry) -> str:
+    """What is wrong, and what Prometheus lacks beside that."""
+    return f"{message} ({telemetry.problem})" if telemetry.problem else message
 
 
 def _complete(scrape: Column, objective: Objective | None) -> bool:
