@@ -58,7 +58,10 @@ class Policy(Value, frozen=True, kw_only=True):
     load_bytes_per_second: float = 1.0e9
     startup_timeout_seconds: float = 1800.0  # an engine that takes longer to its first answer is given up
     drain_prior_seconds: float = 30.0  # p95 of the drain of a replica before requests were seen
-    stale_scrapes: float = 3.0  # a scrape older than this many intervals is stale
+    stale_scrapes: float = (
+        3.0  # a scrape older than this many intervals is stale, unless nobody could have read another
+    )
+    reading_seconds: float = 5.0  # what a slow Prometheus takes to answer, and a pass to begin
     miss_window_seconds: float = 90.0  # window in which certain misses act; longer, up to that of attainment, until
     least_requests: int = 20  # so many requests ended in it
     trim_seconds: float = 120.0  # least time between two steps of the slow trim
@@ -84,3 +87,17 @@ class Policy(Value, frozen=True, kw_only=True):
     # Chart-wide limits per namespace; None: none.
     max_gpus_per_namespace: int | None = None
     max_cost_per_hour_per_namespace: float | None = None
+
+    @property
+    def stale_seconds(self) -> float:
+        """Age of a scrape at which it is stale: passes between two ticks see what was read at the last one, and one
+        scrape may fail."""
+        return max(
+            self.stale_scrapes * self.scrape_seconds,
+            self.tick_seconds + self.reading_seconds + 2.0 * self.scrape_seconds,
+        )
+
+    @property
+    def settled_seconds(self) -> float:
+        """Time after which a ready pod must have been scraped, and the scrape read."""
+        return max(2.0 * self.scrape_seconds, self.tick_seconds + self.reading_seconds + self.scrape_seconds)

@@ -117,7 +117,7 @@ def read(
     """Compare the Model's telemetry with the marks in `memory`; `counted` is what its engine pods did."""
     reading = Reading(marks=memory.marks, router_marks=memory.router_marks, pool_mark=memory.pool_mark)
     telemetry = view.telemetry
-    settled = now - 2.0 * policy.scrape_seconds
+    settled = now - policy.settled_seconds
     if telemetry is None and not telemetry_error and not _all_measurable(view.pool, settled):
         # Nobody could have been asked yet.
         reading.nothing_to_measure = reading.blind = True
@@ -172,7 +172,7 @@ def read(
 
 
 def _measurable(pod: PodView, settled: float) -> bool:
-    """Whether a scrape of this pod must exist by now: ready for two scrape intervals at least."""
+    """Whether a scrape of this pod must be known by now: ready for two scrape intervals at least."""
     return pod.state is PodState.READY and pod.ready_at is not None and pod.ready_at <= settled
 
 
@@ -384,8 +384,8 @@ def _freshness(
     now: float,
 ) -> None:
     """Say what is missing or stale. Most of it missing is blindness: nothing is decided then."""
-    oldest = now - policy.stale_scrapes * policy.scrape_seconds
-    settled = now - 2.0 * policy.scrape_seconds
+    oldest = now - policy.stale_seconds
+    settled = now - policy.settled_seconds
     tally = view.pool.tally
     # Most fleets at most times: whoever is ready was so long ago, and no pod has to be looked at.
     long_ready = tally.ready > 0 and 0.0 < tally.newest_ready_at <= settled
@@ -421,7 +421,7 @@ def _freshness(
     gone = missing + stale
     if gone:
         reading.problem = ConditionReason.METRICS_MISSING if missing else ConditionReason.METRICS_STALE
-        what = "no metrics of" if missing else f"metrics older than {policy.stale_scrapes:.0f} scrapes of"
+        what = "no metrics of" if missing else f"metrics older than {policy.stale_seconds:.0f} s of"
         message = f"{what} {len(gone)} of {len(measurable)} ready pods: {', '.join(gone[:3])}"
         reading.message = _with_problem(message, telemetry)
         # A single mute pod does not stop the fleet from growing; half of them does.
