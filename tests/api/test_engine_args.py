@@ -54,6 +54,9 @@ def test_an_owned_flag_is_refused_in_every_spelling_of_vllm(flag: str) -> None:
         (("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'), "spec.speculative"),
         (("-sc.method", "ngram"), "spec.speculative"),
         (("--spec-tokens=3",), "spec.speculative"),
+        (("--dtype", "float32"), "spec.precision"),
+        (("--dtype=float",), "spec.precision"),
+        (("--seed", "1", "--dty", "float32"), "spec.precision"),
     ],
 )
 def test_what_has_a_field_of_its_own_says_which(args: tuple[str, ...], field: str) -> None:
@@ -102,6 +105,8 @@ def _expanded(text: str) -> str:
         ("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
         ("--tokenizer-revision", "main"),
         ("--dtype=bfloat16",),
+        ("--dtype", "half"),
+        ("--mamba-cache-dtype", "float32"),
     ],
 )
 def test_other_flags_of_vllm_are_the_authors_own(args: tuple[str, ...]) -> None:
@@ -148,7 +153,7 @@ def test_an_owned_flag_is_owned_by_all_its_names() -> None:
 
 def test_owned_flags_exist() -> None:
     """Each is a flag of this version of vLLM; some short ones are aliases that its list does not name."""
-    assert not [flag for flag in _ALL_OWNED if flag.startswith("--") and flag not in _REAL_FLAGS]
+    assert not [flag for flag in _ALL_OWNED if flag.startswith("--") and flag not in {*_REAL_FLAGS, "--help"}]
 
 
 @pytest.mark.parametrize("name", [*OWNED_ENV, *(f"{prefix}X" for prefix in OWNED_ENV_PREFIXES)])
@@ -201,3 +206,21 @@ def test_a_template_is_rendered_as_its_author_wrote_it() -> None:
     }
     assert as_kubernetes(PodTemplate.model_validate(written)) == written
     assert as_kubernetes(None) == {}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--cpu-offload-gb", "10"),
+        ("--offload-backend", "uva"),
+        ("--runner", "pooling"),
+        ("--convert=embed",),
+        ("--tokens-only",),
+        ("--device-ids", "5"),
+        ("--help",),
+        ("-h",),
+    ],
+)
+def test_what_would_serve_something_else_or_elsewhere_is_refused(args: tuple[str, ...]) -> None:
+    """Memory is counted for weights on the pod's own GPUs, and the router sends completions."""
+    assert not _accepts(*args)

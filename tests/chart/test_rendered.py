@@ -130,7 +130,6 @@ def test_the_operator_has_the_rights_that_it_uses(template: Template) -> None:
     objects = template()
     assert _rights(objects["ClusterRole", "", "goodput"]) == FLEET_WIDE | IN_NAMESPACES
     assert _rights(objects["Role", SYSTEM, "goodput-leader"]) == _verbs(LEASES, "create", "get", "update")
-    assert ("Role", "default", "goodput-events") not in objects
     rights = FLEET_WIDE | IN_NAMESPACES
     assert not {"*", "escalate", "bind", "impersonate"} & {verb for _, _, verb in rights}
     assert not {resource for _, resource, _ in rights if "*" in resource or "secrets" in resource}
@@ -160,19 +159,16 @@ def test_the_ledger_is_on_a_volume_of_its_own(
 
 
 def test_watched_namespaces_bound_the_rights(template: Template) -> None:
-    """With `watchNamespaces`, rights on objects of Models are Roles there. Elsewhere the status of GPUTypes is written,
-    and Events about them, which go to the namespace of what has none.
+    """With `watchNamespaces`, rights on objects of Models are Roles there. Elsewhere only the status of GPUTypes is
+    written: Events are about Models.
     """
     objects = template(EVERYTHING)
     everywhere = _rights(objects["ClusterRole", "", "goodput"])
     assert everywhere == FLEET_WIDE
     written = {right for right in everywhere if right[2] not in ("get", "list", "watch")}
     assert written == _verbs(GPU_TYPES, "patch", suffix="/status")
-    assert _rights(objects["Role", "default", "goodput-events"]) == _verbs(EVENTS, "create", "patch")
     roles = {namespace for kind, namespace, _ in objects if kind == "Role"}
-    assert roles == {SYSTEM, "default", "team-a", "team-b"}
-    (subject,) = objects["RoleBinding", "default", "goodput-events"]["subjects"]
-    assert (subject["name"], subject["namespace"]) == ("goodput", SYSTEM)
+    assert roles == {SYSTEM, "team-a", "team-b"}
     for namespace in ("team-a", "team-b"):
         assert _rights(objects["Role", namespace, "goodput"]) == IN_NAMESPACES
         (subject,) = objects["RoleBinding", namespace, "goodput"]["subjects"]

@@ -105,6 +105,24 @@ OWNED_FLAGS: dict[str, tuple[str, ...]] = {
         "--disable-log-stats",
         "--show-hidden-metrics-for-version",
     ),
+    "weights are kept on the GPU: memory is counted so": (
+        "--cpu-offload-gb",
+        "--cpu-offload-params",
+        "--offload-backend",
+        "--offload-group-size",
+        "--offload-num-in-group",
+        "--offload-params",
+        "--offload-prefetch-step",
+    ),
+    "the engine generates text on the GPUs of its pod, and does nothing else": (
+        "--runner",
+        "--convert",
+        "--tokens-only",
+        "--mm-encoder-only",
+        "--device-ids",
+        "--help",
+        "-h",
+    ),
     "KV transfer and KV offloading cannot be set: Goodput does not account for them yet": (
         "--kv-transfer-config",
         "--kv-offloading-size",
@@ -202,12 +220,21 @@ _NO_EXPANSION = Rule(
     holds=lambda args: not any("$(" in argument for argument in args),
 )
 
+# Other numbers of two bytes are the author's: some GPUs know no bfloat16.
+_FOUR_BYTES = " --dt(?:y|yp|ype)?(?:=| )float(?:32)? "
+_TWO_BYTES = Rule(
+    cel=f"!(' ' + self.join(' ') + ' ').matches({cel_string(_FOUR_BYTES)})",
+    message="numbers of four bytes cannot be set: memory is counted for those of the checkpoint (see spec.precision)",
+    holds=lambda args: re.search(_FOUR_BYTES, f" {' '.join(args)} ") is None,
+)
+
 _Args = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...],
     Field(max_length=64),
     ListOf(),
     _STARTS_WITH_FLAG,
     _NO_EXPANSION,
+    _TWO_BYTES,
     *(_free_of(flags, message) for message, flags in OWNED_FLAGS.items()),
 ]
 

@@ -27,7 +27,9 @@ PVC_SCHEME = "pvc://"
 MAX_MODEL_NAME = 63 - len("-prefill-") - 10 - 1 - 5
 _NAME = "[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
-_HUB_ID = "[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
+# The hub refuses `--`, `..`, and a dot or hyphen at an end.
+_HUB_NAME = "[A-Za-z0-9][A-Za-z0-9_]*(?:(?:-|[.]|-[.]|[.]-)[A-Za-z0-9_]+)*"
+_HUB_ID = f"{_HUB_NAME}/{_HUB_NAME}"
 _PVC = f"pvc://{SUBDOMAIN}(?:/[-A-Za-z0-9_][-A-Za-z0-9._]*)*"
 
 
@@ -176,7 +178,7 @@ class ModelSpec(ApiModel):
         Field(min_length=3, max_length=512),
         matches(
             f"{_HUB_ID}|{_PVC}",
-            "a model is a Hugging Face id (organisation/name) or pvc://claim/path (no . or .. in the path)",
+            "a model is a Hugging Face id (organisation/name, no -- or .. in it) or pvc://claim/path (no . or .. in the path)",
         ),
         Rule(
             cel=f"!self.startsWith({cel_string(PVC_SCHEME)}) || size(self.split('/')[2]) <= {MAX_NAME}",

@@ -190,6 +190,16 @@ def _mounts_named(template: PodTemplate) -> bool:
     return all(mount.name in names for mount in template.volume_mounts)
 
 
+_PriorityClass = Annotated[
+    ObjectName,
+    Rule(
+        cel="!self.startsWith('system-')",
+        message="priority classes that begin with system- are those of the cluster's own pods",
+        holds=lambda name: not name.startswith("system-"),
+    ),
+]
+
+
 class PodTemplate(ApiModel):
     """Settings of the engine pods. Everything that is not here is Goodput's."""
 
@@ -211,7 +221,7 @@ class PodTemplate(ApiModel):
     tolerations: Tolerations = ()
     """Taints that pods tolerate, beside those of the GPU type and one named like its resource (`nvidia.com/gpu`). GPUs
     on nodes with any other taint are not there for this Model. Unset: none beside those."""
-    priority_class_name: ObjectName | None = None
+    priority_class_name: _PriorityClass | None = None
     """PriorityClass of the pods. Unset: the cluster's default."""
     volumes: Annotated[
         tuple[Volume, ...],
