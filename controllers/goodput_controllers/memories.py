@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from goodput.adapters.kinds import CONFIG_MAPS
 from goodput.api import SLO
 from goodput.api.base import Metadata
-from goodput.api.slo import SLOSpec
 from goodput.decide import memory_codec
 from goodput.domain.change import NO_CHANGE, ChangeMark
 from goodput.domain.identity import Key
@@ -122,16 +121,7 @@ class Memories:
 
 def _as_seen_from(namespace: str, slo: SLO) -> SLO:
     """What a Model of `namespace` needs of an SLO: not whom else it is shared with, nor what its owner notes on it."""
-    spec = slo.spec
     return SLO(
         metadata=Metadata(name=slo.metadata.name, namespace=slo.metadata.namespace),
-        spec=SLOSpec(
-            ttft=spec.ttft,
-            tpot=spec.tpot,
-            e2e=spec.e2e,
-            attainment=spec.attainment,
-            min_requests=spec.min_requests,
-            priority=spec.priority,
-            allowed_namespaces=(namespace,),
-        ),
+        spec=slo.spec.model_copy(update={"allowed_namespaces": (namespace,)}),
     )

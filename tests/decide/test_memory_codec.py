@@ -51,6 +51,7 @@ memories = st.builds(
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     watched=st.lists(st.tuples(numbers, numbers, numbers), max_size=4).map(tuple),
+    queue=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
     shape=st.text(max_size=20),
     change=st.builds(
@@ -97,7 +98,9 @@ def test_a_damaged_field_is_noticed(field, value):
 
 
 @pytest.mark.parametrize("value", ["x", float("nan"), [1.0], True, {"a": 1}])
-@pytest.mark.parametrize("field", ["prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until"])
+@pytest.mark.parametrize(
+    "field", ["queue", "prefill_correction", "accepted_per_draft", "draft_coverage", "steady_until"]
+)
 def test_a_damaged_later_field_is_noticed_too(field, value):
     body = json.loads(dumps(LoopMemory()))
     body[field] = value

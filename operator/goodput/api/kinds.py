@@ -56,6 +56,8 @@ SLO_KIND = Kind(
         Column("TTFT", ".spec.ttft", description="Bound on the time to first token."),
         Column("TPOT", ".spec.tpot", description="Bound on the mean time per output token."),
         Column("E2E", ".spec.e2e", description="Bound on the time of a whole request."),
+        Column("Deadline", ".spec.deadline", description="Of a Batch SLO: when a request is to be done.", wide=True),
+        Column("Priority", ".spec.priority", type="integer", description="Who wins when GPUs are short.", wide=True),
         Column("Objective", ".spec.attainment", description="Share of requests that must meet all bounds."),
         Column("Users", ".status.users", type="integer", description="Models that use it."),
         Column("Attainment", ".status.attainment", description="Share of requests that met it, last 10 minutes."),

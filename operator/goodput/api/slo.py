@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from goodput.api.quantities import Duration, Percent, parse_duration_seconds, pa
 from goodput.api.rules import ListOf, Rule, matches
 
 ANY_NAMESPACE = "*"
+_BATCH = "(has(self.class) && self.class == 'Batch')"
 
 _AllowedNamespace = Annotated[
     str,
@@ -21,7 +22,8 @@ _AllowedNamespace = Annotated[
 
 
 class SLOSpec(ApiModel):
-    """A request is good if it meets every objective that is set; `attainment` is the share of requests to be good."""
+    """A request is good if it meets every objective that is set, or is done before its deadline; `attainment` is the
+    share of requests to be good."""
 
     ttft: Duration | None = None
     """Time to first token, from the arrival of the request, such as `500ms`. Unset: no bound."""
@@ -34,6 +36,13 @@ class SLOSpec(ApiModel):
     aborted requests count against it. Default 95%."""
     min_requests: Int = Field(default=20, ge=1, le=1_000_000)
     """Fewer requests than this in the last 10 minutes say nothing: attainment is then Unknown. Default 20."""
+    class_: Literal["Online", "Batch"] = Field(default="Online", alias="class")
+    """`Online`: somebody waits for each token, and latency is bounded. `Batch`: nobody does, and each request has a
+    `deadline`; replicas are loaded as far as they go, and their number follows from what waits and when it is due.
+    Default Online."""
+    deadline: Duration | None = None
+    """Of a Batch SLO: time from the arrival of a request by which it is to be done, such as `4h`. Unset: the SLO
+    is of class `Online`."""
     priority: Int = Field(default=0, ge=-1000, le=1000)
     """Who wins when GPUs are short, or what a namespace may have of them: Models of the SLO with the higher number.
     Those of lower ones then scale down by a normal drain, none below its minReplicas. The operator may allow the SLOs
@@ -47,11 +56,35 @@ class SLOSpec(ApiModel):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="has(self.ttft) || has(self.tpot) || has(self.e2e)",
-            message="an SLO needs at least one of ttft, tpot and e2e",
-            holds=lambda spec: bool(spec.ttft or spec.tpot or spec.e2e),
+            cel=f"{_BATCH} || has(self.ttft) || has(self.tpot) || has(self.e2e)",
+            message="an SLO needs at least one of ttft, tpot and e2e, or class Batch and a deadline",
+            holds=lambda spec: spec.batch or bool(spec.ttft or spec.tpot or spec.e2e),
+        ),
+        Rule(
+            cel=f"!{_BATCH} || has(self.deadline)",
+            message="an SLO of class Batch needs a deadline, such as 4h",
+            holds=lambda spec: not spec.batch or bool(spec.deadline),
+        ),
+        Rule(
+            cel=f"{_BATCH} || !has(self.deadline)",
+            message="only an SLO of class Batch has a deadline: set that class, or bound e2e instead",
+            path=".deadline",
+            holds=lambda spec: spec.batch or not spec.deadline,
+        ),
+        Rule(
+            cel=f"!{_BATCH} || !(has(self.ttft) || has(self.tpot) || has(self.e2e))",
+            message="an SLO of class Batch has a deadline alone: no ttft, tpot or e2e",
+            holds=lambda spec: not spec.batch or not (spec.ttft or spec.tpot or spec.e2e),
         ),
     )
+
+    @property
+    def batch(self) -> bool:
+        return self.class_ == "Batch"
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        return None if self.deadline is None else parse_duration_seconds(self.deadline)
 
     @property
     def ttft_seconds(self) -> float | None:

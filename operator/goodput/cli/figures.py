@@ -57,7 +57,7 @@ def objective_text(objective: Objective) -> str:
         for name, seconds in (
             ("TTFT", objective.ttft_seconds),
             ("TPOT", objective.tpot_seconds),
-            ("end to end", objective.e2e_seconds),
+            ("deadline" if objective.batch else "end to end", objective.e2e_seconds),
         )
         if seconds is not None
     ]

@@ -43,6 +43,9 @@ def varied(objective: Objective, fields: dict[str, float | None]) -> Objective:
         click.BadParameter: none is left.
     """
     made = replace(objective, **fields)
+    if made.ttft_seconds is not None or made.tpot_seconds is not None:
+        # Somebody waits for each token then.
+        made = replace(made, batch=False)
     if made.ttft_seconds is None and made.tpot_seconds is None and made.e2e_seconds is None:
         raise click.BadParameter("an SLO needs at least one of ttft, tpot and e2e")
     return made

@@ -159,7 +159,7 @@ def _difference(before: Objective, after: Objective) -> str:
         for name, then, now in (
             ("TTFT", before.ttft_seconds, after.ttft_seconds),
             ("TPOT", before.tpot_seconds, after.tpot_seconds),
-            ("end to end", before.e2e_seconds, after.e2e_seconds),
+            ("deadline" if after.batch else "end to end", before.e2e_seconds, after.e2e_seconds),
         )
         if then != now
     ]

@@ -60,9 +60,11 @@ def wanted(work: Work, base: int) -> Law:
     law = replicas.wanted(situation, loads, memory, policy, now)
     if law.rule is Rule.SCALE_DOWN_ALLOWED:
         law = replicas.once_fewer(law, situation, rps_of_each(work, law.replicas))
-    if law.rule is Rule.SCALE_DOWN_ALLOWED or _missing(work):
+    # What a Batch Model gets may wait until replicas have started.
+    waits = work.backlog is not None
+    if not waits and (law.rule is Rule.SCALE_DOWN_ALLOWED or _missing(work)):
         work.rises = _rises(work, drain)
-    if law.rule is Rule.SCALE_DOWN_ALLOWED:
+    if not waits and law.rule is Rule.SCALE_DOWN_ALLOWED:
         law = replicas.once_risen(law, situation, work.rises.hold)
     if law.rule is Rule.CERTAIN_MISSES and loads:
         # What was added against misses is needed for a whole window, or the next tick would take it away again.
@@ -71,6 +73,8 @@ def wanted(work: Work, base: int) -> Law:
     if law.rule is Rule.HOLD_METRICS and reading.problem is None and situation.load_rps is None:
         # Nothing serves yet, or nothing was counted yet: that is a start, not a fault of metrics.
         law = replace(law, rule=Rule.HOLD_STARTING if pool.coming else Rule.HOLD_UNMEASURED)
+    if waits and law.rule is Rule.DEMAND:
+        law = replace(law, rule=Rule.DEADLINE)
     return Law(law, loads)
 
 
@@ -89,11 +93,13 @@ def certain(work: Work, wanted_replicas: int, rule: Rule) -> int:
     """Of the replicas that are wanted, those for which others are to yield: for load that is there, not for what is
     forecast, nor for what may fail for other reasons, and for minReplicas."""
     least, demand, outlook = work.view.intent.min_replicas, work.demand, work.outlook
-    if demand is None or outlook is None or work.load_rps is None or not work.view.pool.exists or work.failing:
+    if demand is None or work.load_rps is None or not work.view.pool.exists or work.failing:
         return least
     if rule is Rule.CERTAIN_MISSES:
         return max(least, wanted_replicas)
-    now_rps = work.load_rps - outlook.rps + meant(demand, work.distinct).rps
+    now_rps = work.load_rps
+    if outlook is not None:
+        now_rps += meant(demand, work.distinct).rps - outlook.rps
     needs = replicas.needed(now_rps / (1.0 + work.fleet.policy.up_tolerance), work.plain_rps, work.slow.lacking)
     return max(least, min(wanted_replicas, needs))
 
@@ -126,6 +132,9 @@ def _load_unseen(work: Work) -> bool:
 
 
 def _drain_seconds(work: Work) -> float:
+    if work.backlog is not None and work.able is not None and work.able.rps > 0.0:
+        # Without the time that requests of a Batch Model wait, which may be hours.
+        return work.able.sequences / work.able.rps
     telemetry = work.view.telemetry
     p95 = telemetry.pool.request_seconds_p95 if telemetry is not None and telemetry.pool is not None else None
     return p95 if p95 is not None and isfinite(p95) and p95 >= 0.0 else work.fleet.policy.drain_prior_seconds

@@ -248,7 +248,7 @@ def _infeasible(able: Capacity, objective: Objective) -> str:
     bounds = (
         ("ttft", objective.ttft_seconds, idle.ttft_misses),
         ("tpot", objective.tpot_seconds, idle.tpot_misses),
-        ("e2e", objective.e2e_seconds, idle.e2e_misses),
+        ("deadline" if objective.batch else "e2e", objective.e2e_seconds, idle.e2e_misses),
     )
     allowed = 1.0 - objective.attainment
     worst = max(misses for _, _, misses in bounds)

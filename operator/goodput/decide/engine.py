@@ -72,7 +72,10 @@ def _lengths_only(workload: Workload) -> Workload:
 
 def _sized_for(objective: Objective, workload: Workload) -> str:
     """A fingerprint of what authors of SLO and Model say of it; what is unset is left out, as for a newer operator."""
+    bounds: tuple[object, ...]
     bounds = (objective.ttft_seconds, objective.tpot_seconds, objective.e2e_seconds, objective.attainment)
+    if objective.batch:
+        bounds = (*bounds, "batch")
     said = tuple(sorted((name, value) for name, value in asdict(workload).items() if value))
     return fingerprint(bounds, said)
 

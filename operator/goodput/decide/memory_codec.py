@@ -60,6 +60,7 @@ def dumps(memory: LoopMemory) -> str:
     body["failed"] = [list(pair) for pair in memory.failed]
     body["loads"] = [list(pair) for pair in memory.loads]
     body["watched"] = [list(row) for row in memory.watched]
+    body["queue"] = [list(pair) for pair in memory.queue]
     body["samples"] = [list(sample) for sample in memory.samples]
     # NaN, which is no JSON, is an absent value.
     body["marks"] = [
@@ -108,6 +109,7 @@ def loads(text: str) -> LoopMemory | None:
             failed=tuple((_text(uid), _text(trouble)) for uid, trouble in body.get("failed", ())),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
             watched=tuple(_row(row) for row in body.get("watched", ())),
+            queue=tuple((_number(at), _number(requests)) for at, requests in body.get("queue", ())),
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),
             router_marks=_marks(body["router_marks"], ROUTER_VALUES),

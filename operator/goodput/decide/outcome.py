@@ -12,7 +12,7 @@ from goodput.decide.rises import watch
 from goodput.decide.telemetry import objective_mark
 from goodput.decide.work import Work
 from goodput.domain.change import ChangeMark
-from goodput.domain.decision import Action, Decision, Quantity, Rule
+from goodput.domain.decision import Action, Decision, Quantity, Rule, number
 from goodput.domain.memory import LoopMemory
 from goodput.domain.plan import Figures
 from goodput.domain.usage import Usage
@@ -29,6 +29,13 @@ def inputs(work: Work) -> tuple[Quantity, ...]:
     if work.outlook is not None:
         found.append(Quantity("forecast", round(work.outlook.rps, 4), "requests/s"))
         found.append(Quantity("horizon", round(work.outlook.horizon_seconds, 1), "s"))
+    if work.backlog is not None:
+        tokens = work.lengths.input_mean + work.lengths.output_mean
+        found.append(Quantity("to be done", round(work.backlog.requests * tokens), "tokens"))
+        if work.backlog.seconds:
+            found.append(Quantity("within", round(work.backlog.seconds), "s"))
+            found.append(Quantity("needed for that", round(work.backlog.rps * tokens, 1), "tokens/s"))
+        found.append(Quantity("throughput per replica", round(work.capacity_rps * tokens, 1), "tokens/s"))
     if work.capacity_rps > 0.0:
         found.append(Quantity("capacity per replica", round(work.capacity_rps, 4), "requests/s"))
     if work.tokens_per_step is not None:
@@ -58,6 +65,11 @@ def detail(work: Work, surge: int) -> str:
         parts.append(advice)
     if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")
+    if work.backlog is not None and work.load_rps is not None and work.backlog.rps > work.load_rps:
+        parts.append(
+            f"{number(work.backlog.rps)} requests/s would be needed to be done in time, but what waits stays on the "
+            "engine to which it was sent: more replicas serve only what is still to come"
+        )
     if work.distinct < 0.995:
         parts.append("refused requests are taken to come back, and count once")
     if work.view.pool.foreign_scaler:
@@ -177,6 +189,7 @@ def remember(
         ratio_at=ratio_at,
         steady_until=_steady_until(work, decision),
         strained_rps=_strained_rps(work, decision),
+        queue=work.backlog.queue if work.backlog is not None else memory.queue if _batch(work) else (),
         slow_pod=work.slow.replaced,
         slow_replaced_at=now if work.slow.replaced not in ("", memory.slow_pod) else memory.slow_replaced_at,
         correction=work.correction if work.correction is not None else memory.correction,
@@ -192,6 +205,10 @@ def remember(
         trim=work.trim if sized else memory.trim,
         trimmed_at=work.trimmed_at if sized else memory.trimmed_at,
     )
+
+
+def _batch(work: Work) -> bool:
+    return work.view.intent.objective is not None and work.view.intent.objective.batch
 
 
 def _steady_until(work: Work, decision: Decision) -> float:

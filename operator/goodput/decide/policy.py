@@ -52,6 +52,9 @@ class Policy(Value, frozen=True, kw_only=True):
     jump_most: float = 1.8  # after a jump the load is expected to rise to this many times the new one, at most
     prior_horizons: int = 20  # horizons seen until the prior has no weight
     max_ratio_quantile: float = 0.9
+    # Batch: work is planned to be done within this share of its deadline, and what is late within that one more.
+    deadline_share: float = 0.8
+    late_share: float = 0.1
     scheduling_seconds: float = 3.0  # from the patched Deployment to a bound pod
     startup_prior_seconds: float = 60.0  # start-up of a small model before one was seen
     # Weights load at about this rate (store to GPU), for the start-up prior of large models.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from goodput.decide import history
+from goodput.decide.backlog import backlog, unfinished
 from goodput.decide.budget import Budget
 from goodput.decide.correction import Observation, acceptance, prefill_speed, speed, trim
 from goodput.decide.demand import Demand, distinct, estimate, intervals, latest, meant
@@ -14,6 +15,7 @@ from goodput.decide.forecast import forecast
 from goodput.decide.placement import moving, running
 from goodput.decide.policy import Policy
 from goodput.decide.proven import Proven
+from goodput.decide.telemetry import in_flight
 from goodput.decide.work import Work
 from goodput.domain.intent import Objective, RoutingMode
 from goodput.domain.observed import PodState, PodView, PoolView
@@ -90,6 +92,8 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     utilisation = work.utilisation or 0.0
     work.certain = (
         not reading.blind
+        # What ends late came long before: its backlog asks for replicas.
+        and not objective.batch
         and demand is not None
         and recent.upper is not None
         and history.certainly_below(recent, objective.attainment)
@@ -101,7 +105,14 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
             or _queue_misses(reading.waiting, demand.rps, objective)
         )
     )
-    settled = not coming and not changing and not reading.blind and not reading.unlisted and work.able.feasible
+    settled = (
+        not objective.batch
+        and not coming
+        and not changing
+        and not reading.blind
+        and not reading.unlisted
+        and work.able.feasible
+    )
     trimmed, trimmed_at = trim(
         memory,
         recent,
@@ -121,7 +132,9 @@ def size(work: Work, placement: Placement, objective: Objective) -> None:
     work.tokens_per_step = shape.drafts.tokens_per_step if shape.drafts is not None else None
     work.trim, work.trimmed_at = trimmed, trimmed_at
     work.capacity_rps = work.plain_rps * trimmed
-    if demand is not None:
+    if demand is not None and objective.batch:
+        _provide_for_backlog(work, demand, objective)
+    elif demand is not None:
         _provide(work, demand, objective)
 
 
@@ -160,6 +173,36 @@ def _provide(work: Work, demand: Demand, objective: Objective) -> None:
     work.floor_rps = max((falls_to if work.distinct == 1.0 else work.outlook.rps) + backlog, low.rps + kept_free)
     counted = max(1.0, demand.rps * policy.slow_intervals * policy.scrape_seconds)
     work.noisy_rps = work.load_rps * (1.0 + policy.steady_sigmas / sqrt(counted))
+
+
+def _provide_for_backlog(work: Work, demand: Demand, objective: Objective) -> None:
+    """The load of a Batch Model is the rate at which what waits is done in time. No replica goes that has work.
+
+    A request waits on the engine to which it was sent: more replicas serve what is still to come, and none is added
+    where nothing comes.
+    """
+    policy, reading, now = work.fleet.policy, work.reading, work.fleet.now
+    deadline, pool = objective.e2e_seconds or 0.0, work.view.pool
+    starts_in = work.startup
+    if pool.coming:
+        starts_in = max(0.0, work.startup - (now - work.memory.last_scale_up_at))
+    work.backlog = backlog(
+        unfinished(work.memory.queue, reading.sample, reading.waiting + reading.running, now, deadline),
+        reading.running,
+        now=now,
+        deadline=deadline,
+        starts_in=starts_in,
+        ready=work.count.ready,
+        capacity_rps=work.capacity_rps,
+        policy=policy,
+    )
+    low = latest(demand, policy)
+    arriving = low.rps + sqrt((policy.headroom * low.rps) ** 2 + (policy.down_sigmas * low.error) ** 2)
+    busy = sum(1 for requests in in_flight(work.view).values() if requests >= 1.0)
+    kept = max(arriving, busy * work.capacity_rps) if reading.waiting >= 1.0 else arriving
+    work.load_rps = min(work.backlog.rps, work.count.ready * work.capacity_rps + demand.rps)
+    work.floor_rps = max(work.load_rps, kept)
+    work.noisy_rps = work.load_rps
 
 
 def _proof(work: Work, recent: history.Attainment, demand: Demand, objective: Objective) -> Proven:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from goodput.decide import bounds, history
+from goodput.decide.backlog import Backlog
 from goodput.decide.change import Change
 from goodput.decide.demand import Demand, Intervals
 from goodput.decide.forecast import Forecast
@@ -66,6 +67,7 @@ class Work:
     able: Capacity | None = None  # of one replica, at the learned speed
     capacity_rps: float = 0.0  # believed, trim included
     plain_rps: float = 0.0  # believed, without the trim
+    backlog: Backlog | None = None  # of a Batch Model
     load_rps: float | None = None
     floor_rps: float = 0.0
     noisy_rps: float = 0.0

@@ -34,6 +34,7 @@ class Rule(StrEnum):
     INITIAL = "Initial"  # a new Model gets its minimum
     EXPECTED = "Expected"  # a new Model gets what the load needs that its author expects
     DEMAND = "Demand"  # the forecast needs this many replicas
+    DEADLINE = "Deadline"  # what waits for a Batch Model needs this many replicas to be done in time
     CERTAIN_MISSES = "CertainMisses"  # even the upper bound of attainment is below the objective
     TRIM = "Trim"  # the lower bound says so, one replica at most
     SCALE_DOWN_ALLOWED = "ScaleDownAllowed"  # load left room for a whole cool-down
@@ -95,6 +96,7 @@ _RULES = {
     Rule.INITIAL: "a new Model starts at its minimum",
     Rule.EXPECTED: "a new Model starts with what spec.workload.requestsPerSecond needs",
     Rule.DEMAND: "the load to provide for needs it",
+    Rule.DEADLINE: "what waits is not done before its deadline otherwise",
     Rule.CERTAIN_MISSES: "even at best fewer requests meet the SLO than it asks for",
     Rule.TRIM: "attainment is undecided, so capacity is trimmed by a step",
     Rule.SCALE_DOWN_ALLOWED: "load left room for the whole window",

@@ -26,6 +26,7 @@ class Objective(Value, frozen=True, kw_only=True):
     """What "good" means: a request is good if it meets every bound that is set.
 
     `attainment` is the share of requests (0..1) that must be good; below `min_requests` in the window it is unknown.
+    `batch`: nobody waits for a request, and `e2e_seconds` is its deadline.
     """
 
     ttft_seconds: float | None
@@ -33,6 +34,7 @@ class Objective(Value, frozen=True, kw_only=True):
     e2e_seconds: float | None
     attainment: float = 0.95
     min_requests: int = 20
+    batch: bool = False
 
 
 class Problem(Value, frozen=True, kw_only=True):

@@ -86,5 +86,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     # Until then the last scale-up was one of a load that had not moved, and its noise may ask for it again.
     steady_until: float = 0.0
     strained_rps: float = 0.0  # load of one replica when one that had been taken away was added again
+    # Of a Batch Model: requests that are not done, by their arrival, oldest first.
+    queue: tuple[tuple[float, float], ...] = ()
     slow_pod: str = ""  # that is being replaced
     slow_replaced_at: float = 0.0  # when the last replacement of a slow pod began

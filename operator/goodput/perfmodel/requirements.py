@@ -49,7 +49,7 @@ class Requirements(Value, frozen=True, kw_only=True):
     def patient(self) -> bool:
         """Whether latency does not matter: nothing bounds first or later tokens, and requests may take minutes."""
         wanted = self.objective
-        return (
+        return wanted.batch or (
             wanted.ttft_seconds is None
             and wanted.tpot_seconds is None
             and (wanted.e2e_seconds or 0.0) >= BATCH_E2E_SECONDS

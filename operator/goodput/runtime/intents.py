@@ -65,9 +65,10 @@ def objective_of(slo: SLO) -> Objective:
     return Objective(
         ttft_seconds=spec.ttft_seconds,
         tpot_seconds=spec.tpot_seconds,
-        e2e_seconds=spec.e2e_seconds,
+        e2e_seconds=spec.deadline_seconds if spec.batch else spec.e2e_seconds,
         attainment=spec.attainment_share,
         min_requests=spec.min_requests,
+        batch=spec.batch,
     )
 
 
