@@ -118,3 +118,9 @@ def test_a_point_that_is_not_benchmarked_has_the_lengths_it_says() -> None:
 def test_a_type_that_is_no_text_of_a_table_is_refused() -> None:
     with pytest.raises(Unpredictable, match="model_path"):
         predict(read_point(ROW | {"model_path": ""}))
+
+
+def test_a_name_of_several_types_is_refused_with_their_names():
+    with pytest.raises(Unpredictable, match="h100-nvl.*h100-sxm"):
+        gpu_of("h100")
+    assert gpu_of("h100_sxm").name == "h100-sxm"

@@ -38,35 +38,41 @@ _ResourceName = Annotated[
 ]
 
 
+def _at_least(least: str, message: str) -> Rule:
+    """A quantity below `least` lacks its unit: nobody means 80 bytes, or 3,350 bytes a second."""
+    return Rule(
+        cel=f"!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity({cel_string(least)})) >= 0",
+        message=message,
+        holds=lambda text: parse_quantity(text) >= parse_quantity(least),
+    )
+
+
+_LinkSpeed = Annotated[
+    KubeQuantity, _at_least("1G", "links of GPUs carry 1G bytes per second or more: write 450G for 450 GB/s")
+]
+_Memory = Annotated[KubeQuantity, _at_least("2Gi", "a GPU that serves has 2Gi or more: write 79.2Gi for 79.2 GiB")]
+_Bandwidth = Annotated[
+    KubeQuantity, _at_least("10G", "memory of GPUs moves 10G bytes per second or more: write 3350G for 3,350 GB/s")
+]
+_Flops = Annotated[KubeQuantity, _at_least("1T", "GPUs compute 1T per second or more: write 989T for 989 TFLOP/s")]
+
+
 class Flops(ApiModel):
     """Dense peak FLOP/s of one GPU by precision. Vendors often quote sparse figures, which are twice as high."""
 
-    bf16: KubeQuantity | None = None
+    bf16: _Flops | None = None
     """Dense bf16 FLOP/s, such as `989T`; of a GPU without bf16 its fp16. Unset: the built-in figure of the type of this
     name."""
-    fp8: KubeQuantity | None = None
+    fp8: _Flops | None = None
     """Dense fp8 FLOP/s. Unset: the built-in figure; none: the type has no fp8."""
-    int8: KubeQuantity | None = None
+    int8: _Flops | None = None
     """Dense int8 operations per second. Unset: the built-in figure; none: the type has no int8."""
-    fp4: KubeQuantity | None = None
+    fp4: _Flops | None = None
     """Dense fp4 FLOP/s (nvfp4, mxfp4). Unset: the built-in figure; none: the type has no fp4."""
 
     def by_precision(self) -> dict[str, float]:
         """FLOP/s of the precisions that are set."""
         return {name: float(parse_quantity(text)) for name, text in self if text is not None}
-
-
-_LEAST_LINK = "1G"
-_LinkSpeed = Annotated[
-    KubeQuantity,
-    Rule(
-        cel=(
-            f"!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity({cel_string(_LEAST_LINK)})) >= 0"
-        ),
-        message=f"links of GPUs carry {_LEAST_LINK} bytes per second or more: write 450G for 450 GB/s",
-        holds=lambda text: parse_quantity(text) >= parse_quantity(_LEAST_LINK),
-    ),
-]
 
 
 class Interconnect(ApiModel):
@@ -102,10 +108,10 @@ class GPUTypeSpec(ApiModel):
     tolerations: Tolerations = ()
     """Taints that pods on this type tolerate, beside those of the Model and one named like its resource. Unset: none
     beside those."""
-    memory: KubeQuantity | None = None
+    memory: _Memory | None = None
     """Memory of one GPU in bytes as CUDA reports it: an "80 GB" H100 has `79.2Gi`. Where the label `<resource>.memory`
     of its nodes says less, that counts. Unset: the built-in figure."""
-    memory_bandwidth: KubeQuantity | None = None
+    memory_bandwidth: _Bandwidth | None = None
     """Memory bandwidth of one GPU in bytes per second, such as `3350G`. Unset: the built-in figure."""
     flops: Flops | None = None
     """Dense peak FLOP/s of one GPU by precision. Unset: the built-in figures."""

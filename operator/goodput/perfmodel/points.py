@@ -154,6 +154,9 @@ def gpu_of(system: str) -> GpuType:
     whole = whole_cards(built_in_gpu_types())
     start, _, form = name.partition("-")
     alike = [gpu for gpu in whole if gpu.name.startswith(f"{start}-") and gpu.name.endswith(form)]
+    if name and not form and len({gpu.name for gpu in alike}) > 1:
+        known = ", ".join(sorted(gpu.name for gpu in alike))
+        raise Unpredictable(f"system: {system!r} may be any of {known}")
     if name and alike:
         return max(alike, key=lambda gpu: gpu.memory_bytes)
     raise Unpredictable(f"system: {system!r} is no built-in GPU type")

@@ -157,6 +157,10 @@ def test_hashes_may_be_separated_in_several_ways(tmp_path, hashes):
             HASHED + "0,600,1,7\n",
             "1 blocks of 512 tokens do not cover an input of 600",
         ),
+        (
+            "seconds,input_tokens,output_tokens\n0,5,1\n1e18,5,1\n7,5,1\n",
+            "trace.csv:3: a request comes more than 366 days after the first one",
+        ),
         (HASHED + "0,6,1,7a\n", "hash_ids: '7a' is no whole number"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "TIMESTAMP: 'yesterday' is no time like"),
         ('{"timestamp": 1}\n', "trace.csv:1: lacks input_length, output_length, hash_ids"),

@@ -57,6 +57,8 @@ AZURE = Layout("TIMESTAMP", fields.timestamp, "ContextTokens", "GeneratedTokens"
 ARRIVED_AT = Layout("arrived_at", fields.seconds, "num_prefill_tokens", "num_decode_tokens")
 MOONCAKE = Layout("timestamp", fields.milliseconds, "input_length", "output_length", "hash_ids", blocks_required=True)
 _HEADERS = (SECONDS, AZURE, ARRIVED_AT)
+# Whatever plays a trace goes through all of its time.
+_MOST_SECONDS = 366.0 * 86_400.0
 
 
 def read_trace(path: Path) -> Trace:
@@ -69,15 +71,20 @@ def read_trace(path: Path) -> Trace:
     if first is None:
         raise TraceError(path, "holds no request")
     if first[1].startswith("{"):
-        requests = [_request(path, number, MOONCAKE, _object(path, number, text)) for number, text in (first, *rows)]
+        requests = [
+            (_request(path, number, MOONCAKE, _object(path, number, text)), number) for number, text in (first, *rows)
+        ]
     else:
         layout, header = _header(path, *first)
-        requests = [_request(path, number, layout, row) for number, row in _rows(path, header, rows)]
+        requests = [(_request(path, number, layout, row), number) for number, row in _rows(path, header, rows)]
     if not requests:
         raise TraceError(path, "holds a header and no request")
-    requests.sort(key=lambda request: request.offset_seconds)
-    start = requests[0].offset_seconds
-    return tuple(replace(request, offset_seconds=round(request.offset_seconds - start, 6)) for request in requests)
+    requests.sort(key=lambda each: each[0].offset_seconds)
+    start, (last, line) = requests[0][0].offset_seconds, requests[-1]
+    if last.offset_seconds - start > _MOST_SECONDS:
+        days = _MOST_SECONDS / 86_400.0
+        raise TraceError(path, f"a request comes more than {days:.0f} days after the first one: is the unit right?", line)
+    return tuple(replace(each, offset_seconds=round(each.offset_seconds - start, 6)) for each, _ in requests)
 
 
 def _header(path: Path, number: int, text: str) -> tuple[Layout, list[str]]:
