@@ -121,6 +121,6 @@ def test_a_type_that_is_no_text_of_a_table_is_refused() -> None:
 
 
 def test_a_name_of_several_types_is_refused_with_their_names():
-    with pytest.raises(Unpredictable, match="h100-nvl.*h100-sxm"):
+    with pytest.raises(Unpredictable, match=r"h100-nvl.*h100-sxm"):
         gpu_of("h100")
     assert gpu_of("h100_sxm").name == "h100-sxm"

@@ -178,7 +178,7 @@ class ModelSpec(ApiModel):
         Field(min_length=3, max_length=512),
         matches(
             f"{_HUB_ID}|{_PVC}",
-            "a model is a Hugging Face id (organisation/name, no -- or ..) or pvc://claim/path (no . or .. in the path)",
+            "a model is a Hugging Face id (organisation/name without -- and ..) or pvc://claim/path (no . or .. in it)",
         ),
         Rule(
             cel=f"!self.startsWith({cel_string(PVC_SCHEME)}) || size(self.split('/')[2]) <= {MAX_NAME}",

@@ -83,7 +83,9 @@ def read_trace(path: Path) -> Trace:
     start, (last, line) = requests[0][0].offset_seconds, requests[-1]
     if last.offset_seconds - start > _MOST_SECONDS:
         days = _MOST_SECONDS / 86_400.0
-        raise TraceError(path, f"a request comes more than {days:.0f} days after the first one: is the unit right?", line)
+        raise TraceError(
+            path, f"a request comes more than {days:.0f} days after the first one: is the unit right?", line
+        )
     return tuple(replace(each, offset_seconds=round(each.offset_seconds - start, 6)) for each, _ in requests)
 
 
