@@ -152,7 +152,7 @@ kind: GPUType
 metadata: {{name: tiny}}
 spec: {spec}
 """
-TINY = "{nodeSelector: {gpu: tiny}, memory: 4Gi, memoryBandwidth: 100G, flops: {bf16: 10T}}"
+TINY = "{nodeSelector: {gpu: tiny}, memory: 3Gi, memoryBandwidth: 100G, flops: {bf16: 10T}}"
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ TINY = "{nodeSelector: {gpu: tiny}, memory: 4Gi, memoryBandwidth: 100G, flops: {
     [
         pytest.param(TINY.replace("}}", "}, pricePerHour: NaN}"), "GPUType tiny: spec.pricePerHour", id="NaN price"),
         pytest.param(TINY.replace("}}", "}, gpusPerNode: 0}"), "GPUType tiny: spec.gpusPerNode", id="no GPU on a node"),
-        pytest.param(TINY.replace("4Gi", "0"), "GPUType tiny: spec.memory", id="no memory"),
-        pytest.param(TINY.replace("4Gi", "1Gi"), "GPUType tiny: spec.memory", id="a gigabyte"),
+        pytest.param(TINY.replace("3Gi", "0"), "GPUType tiny: spec.memory", id="no memory"),
+        pytest.param(TINY.replace("3Gi", "1Gi"), "GPUType tiny: spec.memory", id="a gigabyte"),
         pytest.param(TINY.replace("100G", "3350"), "GPUType tiny: spec.memoryBandwidth", id="no unit"),
         pytest.param(TINY.replace("10T", "989"), "GPUType tiny: spec.flops.bf16", id="no unit of FLOP/s"),
     ],
@@ -172,13 +172,13 @@ def test_a_nonsense_type_names_its_field(spec: str, want: str) -> None:
     assert (result.exit_code, want in result.output) == (1, True), result.output
 
 
-def test_a_gpu_of_four_gigabytes_holds_nothing_and_says_what_is_too_large() -> None:
+def test_a_gpu_of_few_gigabytes_holds_nothing_and_says_what_is_too_large() -> None:
     """It can be described; nothing fits."""
     stdin = manifests(gpuTypes=["tiny"]) + GPU_TYPE.format(spec=TINY)
     result = plan("-f", "-", stdin=stdin)
     assert result.exit_code == 0, result.output
     assert "No option meets the SLO. The nearest is tiny TP" in result.output
-    assert "weights need" in result.output
+    assert "GiB left" in result.output
 
 
 @pytest.mark.parametrize(
