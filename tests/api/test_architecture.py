@@ -10,6 +10,7 @@ import pytest
 from goodput.api.architecture import ArchitectureConfig
 from goodput.domain.errors import InvalidObject
 from goodput.perfmodel.config import architecture_from_config
+from goodput.perfmodel.weights import Parallel, cannot_split
 
 _DENSE: dict[str, Any] = {
     "num_hidden_layers": 8,
@@ -239,6 +240,20 @@ def test_every_field_of_a_quantisation_changes_what_goodput_believes(
         for config in (one, other)
     ]
     assert found[0].weight_bytes != found[1].weight_bytes
+
+
+def test_the_blocks_that_share_a_scale_bound_tensor_parallelism() -> None:
+    """1,536 elements are three blocks of 512 on one GPU, and one and a half on two."""
+    config = {**_DENSE, "intermediate_size": 1536, "quantization_config": {"quant_method": "fp8"}}
+    blocks = {"quant_method": "fp8", "weight_block_size": [512, 512]}
+    found = [
+        architecture_from_config("x", ArchitectureConfig.model_validate({**config, **change}).to_config())
+        for change in ({}, {"quantization_config": blocks})
+    ]
+    assert cannot_split(found[0], Parallel(tensor=2)) is None
+    refused = cannot_split(found[1], Parallel(tensor=2))
+    assert refused is not None
+    assert "no multiple of the 512" in refused[1]
 
 
 def test_the_algorithm_decides_where_the_method_does_not() -> None:

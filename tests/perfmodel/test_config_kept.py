@@ -116,6 +116,7 @@ def test_single_modules_may_have_more_bits():
         (("model.layers.0.mlp",), 1 / 94),
         (tuple(f"model.layers.0.mlp.experts.{expert}.down_proj" for expert in range(64)), 1 / 94 / 6),
         (("mtp.layers.0.mlp.experts",), 0.0),
+        ((f"model.layers.{'9' * 5000}.mlp.experts", f"model.layers.0.mlp.experts.{'9' * 5000}.up_proj"), 0.0),
         (("model.layers.*.mlp.gate",), 0.0),
     ],
 )

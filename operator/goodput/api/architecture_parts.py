@@ -63,6 +63,8 @@ class Quantization(ApiModel):
     """Bits of one weight (awq, gptq). Unset: 4."""
     group_size: Annotated[Int, Field(ge=1, le=1_000_000)] | None = None
     """Weights that share a scale (awq, gptq). Unset: 128."""
+    weight_block_size: Annotated[tuple[Width, ...], Field(min_length=2, max_length=2)] | None = None
+    """Sides of a block of weights that shares a scale (fp8), such as `[128, 128]`. Unset: none do."""
     load_in_8bit: Bool | None = None
     """Whether weights have 8 bits (bitsandbytes). Unset: 4."""
     config_groups: Annotated[dict[Name, QuantizationGroup], Field(max_length=8)] | None = None

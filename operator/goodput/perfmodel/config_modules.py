@@ -46,7 +46,7 @@ _ROOTS = frozenset(
 
 
 _EVERY_LAYER = re.compile(r"\.\*[.*]*$")
-_ONE_EXPERT = re.compile(r"(.*\bexperts\.)(\d+)(\..*)?")
+_ONE_EXPERT = re.compile(r"(.*\bexperts\.)([0-9]{1,9})(\..*)?")
 Shares = tuple[tuple[float, ...], ...]  # of each module of each layer
 
 
@@ -188,6 +188,8 @@ def _placed(pattern: str, layers: int) -> tuple[Sequence[int], str, bool]:
     number, tail = words[place + 1], ".".join(words[place + 2 :])
     if not number.strip("*") and not tail.strip("*."):
         return (), "", True  # every layer as it was would leave nothing quantised: see `_leave_dense`
+    if number.isascii() and number.isdecimal() and len(number) < 10:
+        return ((int(number),) if int(number) < layers else ()), tail, True
     return [index for index in range(layers) if fnmatchcase(str(index), number)], tail, True
 
 

@@ -88,7 +88,7 @@ def _too_narrow(arch: Architecture, parallel: Parallel) -> str:
         if width // parallel.tensor % together:
             return (
                 f"TP {parallel.tensor} cuts the {width} elements of {part} into {width // parallel.tensor}, no multiple"
-                f" of the {together} that share a scale of the {arch.precision} checkpoint: no engine loads it"
+                f" of the {together} that share a scale of the {arch.precision} checkpoint: the engine refuses it"
             )
     return ""
 
