@@ -75,7 +75,13 @@ def test_a_rise_is_forgotten_as_more_of_the_load_is_followed():
     """One burst in an hour of a load that is followed is within what the objective lets be missed."""
     steady_load = [4.0] * 200
     assert seen(rows([*[4.0] * 30, 12.0, 12.0, *steady_load])).hold == 0
-    assert seen(rows([*[4.0] * 30, 12.0, 12.0, *[4.0] * 10])).hold > 4
+    twice = [*[4.0] * 30, 12.0, 12.0, *[4.0] * 30, 12.0, 12.0, *[4.0] * 10]
+    assert seen(rows(twice)).hold > 4
+
+
+def test_one_jump_is_no_way_of_a_load_to_be():
+    """However much of a young fleet's requests came in it: replicas follow it, up and down again."""
+    assert seen(rows([*[1.0] * 20, *[9.0] * 12, *[1.0] * 20], [*[1.1] * 21, *[9.9] * 31])).hold == 0
 
 
 def test_nothing_is_said_of_what_was_not_watched():

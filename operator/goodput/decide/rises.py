@@ -75,7 +75,7 @@ def rises(
     if not known.any():
         return NO_RISES
     had = [provided[start:stop].max() for start, stop in zip(first[known], last[known], strict=True)]
-    spans, came = spans[known], came[known]
+    at, spans, came = at[known], spans[known], came[known]
     total = float(spans @ came)
     if total <= 0.0:
         return NO_RISES
@@ -84,6 +84,11 @@ def rises(
     held = np.maximum(np.arange(most + 1)[:, None], followed) * capacity_rps
     excess = (came - held) * spans
     bearable = held * wait + policy.rises_sigmas * np.sqrt(np.maximum(1.0, held * spans))
-    spoiled = np.where(excess > bearable, excess, 0.0).sum(axis=1)
+    late = excess > bearable
+    # One jump is no way of a load to be: it has to come again, after replicas could have started and gone.
+    again = at[late[0]]
+    if not len(again) or again[-1] - again[0] <= lead + window:
+        return NO_RISES
+    spoiled = np.where(late, excess, 0.0).sum(axis=1)
     few = np.flatnonzero(spoiled <= allowed * total)
     return Rises(int(few[0]) if len(few) else most, float(spoiled[0]) / total, total, lead)
