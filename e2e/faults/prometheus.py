@@ -31,8 +31,8 @@ _SCRAPE_SECONDS = 0.25
 _SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
 PROMPT_TOKENS, OUTPUT_TOKENS = PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
-# Prompts are longer by this share for so many seconds, then shorter: eight seconds have the mean.
-_LONGER, _TURN_SECONDS = 0.6, 4.0
+# Prompts are longer by this share for so many seconds, then shorter: four seconds have the mean.
+_LONGER, _TURN_SECONDS = 0.35, 2.0
 Row = dict[str, Any]
 
 
