@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goodput.decide.memory_codec import dumps, loads
+from goodput.decide.rises import packed
 from goodput.domain import podtable
 from goodput.domain.change import ChangeMark, Stage, Verdict
 from goodput.domain.memory import MARKED, MARKED_BEFORE, LoopMemory, PodMark
@@ -50,7 +51,7 @@ memories = st.builds(
     router_marks=st.lists(marks_of(3), max_size=2).map(tuple),
     pool_mark=st.lists(st.none() | numbers, max_size=5).map(tuple),
     loads=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
-    watched=st.lists(st.tuples(numbers, numbers, numbers), max_size=4).map(tuple),
+    watched=st.lists(st.tuples(numbers, numbers, numbers), max_size=4).map(packed),
     queue=st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple),
     objective=st.lists(st.none() | numbers, max_size=3).map(tuple),
     shape=st.text(max_size=20),
@@ -146,7 +147,7 @@ def test_a_large_memory_fits_into_a_config_map():
             )
             for k in range(180)
         ),
-        watched=tuple((1.7e9 + 15.123 * k, 431.1234, 512.4321) for k in range(240)),
+        watched=packed((1.7e9 + 15.123 * k, 431.1234, 512.4321) for k in range(240)),
         marks=table_of(
             {
                 f"llama-8b-serve-7d9c6b5f4-{k:05d}": [1.7e9 + k / 7, *(12345.0,) * 8, *(0.0,) * 6, 1.2345]

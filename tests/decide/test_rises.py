@@ -8,20 +8,19 @@ from tests.decide.test_replicas import loaded, missed, replicas, steady
 
 from goodput.decide import Policy
 from goodput.decide.demand import Intervals
-from goodput.decide.rises import NO_RISES, Rises, rises, watch
+from goodput.decide.rises import NO_RISES, Rises, packed, rises, unpacked, watch
 from goodput.domain.conditions import ConditionType
 from goodput.domain.decision import Rule
 from goodput.domain.plan import ModelPlan
 
 POLICY = Policy()
-Rows = tuple[tuple[float, float, float], ...]
 
 
-def rows(came: list[float], provided: list[float] | None = None, now: float = START) -> Rows:
+def rows(came: list[float], provided: list[float] | None = None, now: float = START) -> bytes:
     """What was watched in each scrape interval, newest last; as much was provided for as had come."""
     number = len(came)
     load = came if provided is None else provided
-    return tuple((now - 15.0 * (number - 1 - k), came[k], load[k]) for k in range(number))
+    return packed((now - 15.0 * (number - 1 - k), came[k], load[k]) for k in range(number))
 
 
 def bursts(number: int, high: float, low: float = 0.2, every: int = 20, length: int = 2) -> list[float]:
@@ -29,7 +28,7 @@ def bursts(number: int, high: float, low: float = 0.2, every: int = 20, length: 
     return [high if k % every >= every - length else low for k in range(number)]
 
 
-def seen(watched: Rows, *, lead: float = 100.0, window: float = 120.0, wait: float = 4.0) -> Rises:
+def seen(watched: bytes, *, lead: float = 100.0, window: float = 120.0, wait: float = 4.0) -> Rises:
     """For replicas of 1 request/s, where 5 % may be missed."""
     return rises(watched, 1.0, lead, window, allowed=0.04, wait=wait, policy=POLICY)
 
@@ -85,7 +84,7 @@ def test_one_jump_is_no_way_of_a_load_to_be():
 
 
 def test_nothing_is_said_of_what_was_not_watched():
-    assert seen(()) == NO_RISES
+    assert seen(b"") == NO_RISES
     assert seen(rows([5.0])) == NO_RISES
     # No replica that this load called for could be there yet.
     assert seen(rows([0.1, 9.0, 9.0])) == NO_RISES
@@ -93,15 +92,17 @@ def test_nothing_is_said_of_what_was_not_watched():
 
 
 def test_a_row_is_added_each_scrape_interval_and_kept_for_an_hour():
-    watched: Rows = ()
+    watched = b""
     for tick in range(800):
         watched = watch(watched, Intervals([30.0, 60.0], 2), START + 10.0 * tick, 3.0, POLICY)
+    found = unpacked(watched)
     # Ticks of 10 s: a row every 20 s, of the newest interval (20 s are nearer to one than to two).
-    assert watched[-1][1:] == (2.0, 3.0)
-    assert watched[-1][0] - watched[-2][0] == 20.0
-    assert 3600.0 <= watched[-1][0] - watched[0][0] <= 3640.0
+    assert found[-1][1:] == (2.0, 3.0)
+    assert found[-1][0] - found[-2][0] == 20.0
+    assert 3600.0 <= found[-1][0] - found[0][0] <= 3640.0
     # What came between two looks that are further apart is averaged over them.
-    assert watch(((START, 1.0, 1.0),), Intervals([30.0, 60.0], 2), START + 30.0, 3.0, POLICY)[-1][1] == 3.0
+    after = watch(packed([(START, 1.0, 1.0)]), Intervals([30.0, 60.0], 2), START + 30.0, 3.0, POLICY)
+    assert unpacked(after)[-1][1] == 3.0
 
 
 def between_bursts(pods: int, high: float, **changes: object) -> ModelPlan:
@@ -143,7 +144,7 @@ def test_an_objective_that_is_missed_for_rises_says_so_in_its_condition():
     bad = replace(memory, samples=missed(memory.samples, 0.3), watched=rows(bursts(240, 8.0 * capacity)))
     met = {condition.type: condition for condition in one(loaded(2.0, 2), bad).conditions}[ConditionType.SLO_MET]
     assert "came in such rises" in met.message
-    plain = replace(bad, watched=())
+    plain = replace(bad, watched=b"")
     met = {condition.type: condition for condition in one(loaded(2.0, 2), plain).conditions}[ConditionType.SLO_MET]
     assert "rises" not in met.message
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from goodput.decide.correction import MOST_TRIM
+from goodput.decide.rises import packed, unpacked
 from goodput.decide.telemetry import VALUES as ROUTER_VALUES
 from goodput.domain.change import NO_CHANGE, ChangeMark, Stage, Verdict
 from goodput.domain.memory import MARKED, MARKED_BEFORE, MEMORY_VERSION, LoopMemory, PodMark
@@ -59,7 +60,7 @@ def dumps(memory: LoopMemory) -> str:
     body["pods_seen_ready"] = list(memory.pods_seen_ready)
     body["failed"] = [list(pair) for pair in memory.failed]
     body["loads"] = [list(pair) for pair in memory.loads]
-    body["watched"] = [list(row) for row in memory.watched]
+    body["watched"] = [list(row) for row in unpacked(memory.watched)]
     body["queue"] = [list(pair) for pair in memory.queue]
     body["samples"] = [list(sample) for sample in memory.samples]
     # NaN, which is no JSON, is an absent value.
@@ -108,7 +109,7 @@ def loads(text: str) -> LoopMemory | None:
             pods_seen_ready=tuple(str(uid) for uid in body["pods_seen_ready"]),
             failed=tuple((_text(uid), _text(trouble)) for uid, trouble in body.get("failed", ())),
             loads=tuple((_number(at), _number(load)) for at, load in body["loads"]),
-            watched=tuple(_row(row) for row in body.get("watched", ())),
+            watched=packed(_row(row) for row in body.get("watched", ())),
             queue=tuple((_number(at), _number(requests)) for at, requests in body.get("queue", ())),
             samples=_samples(body["samples"]),
             marks=_table(body["marks"]),

@@ -7,7 +7,9 @@ than the objective lets be missed, no scaling can follow: so many replicas are h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
+from struct import Struct
 
 import numpy as np
 
@@ -16,8 +18,10 @@ from goodput.decide.policy import Policy
 from goodput.domain.percent import percent
 from goodput.domain.values import Value
 
-# Rows, newest last: (Unix seconds, requests/s that came since the row before, load that was provided for then).
-Watched = tuple[tuple[float, float, float], ...]
+# (Unix seconds, requests/s that came since the row before, load that was provided for then), newest last. They are kept
+# packed: an hour of them, for each of a thousand Models.
+Row = tuple[float, float, float]
+_ROW = Struct("<3d")
 _MOST_LEVELS = 64
 
 
@@ -43,31 +47,41 @@ class Rises(Value, frozen=True):
 NO_RISES = Rises()
 
 
-def watch(watched: Watched, seen: Intervals, end: float, load_rps: float, policy: Policy) -> Watched:
+def packed(rows: Iterable[Row]) -> bytes:
+    """Rows as they are remembered."""
+    return b"".join([_ROW.pack(*row) for row in rows])
+
+
+def unpacked(watched: bytes) -> list[Row]:
+    """Rows of what is remembered."""
+    return list(_ROW.iter_unpack(watched))
+
+
+def watch(watched: bytes, seen: Intervals, end: float, load_rps: float, policy: Policy) -> bytes:
     """`watched` with what came since its last row up to `end` (Unix seconds), once that is a scrape interval."""
     width = policy.scrape_seconds
-    since = end - watched[-1][0] if watched else width
+    since = end - _ROW.unpack_from(watched, len(watched) - _ROW.size)[0] if watched else width
     if since < width - 1e-6 or not seen.counts:
         return watched
     newest = seen.counts[: max(1, round(since / width))]
     row = (round(end, 3), round(sum(newest) / (len(newest) * width), 4), round(load_rps, 4))
     first = 0
-    while first < len(watched) and watched[first][0] < end - policy.rises_seconds:
-        first += 1
-    return (*watched[first:], row)
+    while first < len(watched) and _ROW.unpack_from(watched, first)[0] < end - policy.rises_seconds:
+        first += _ROW.size
+    return watched[first:] + _ROW.pack(*row)
 
 
 def rises(
-    watched: Watched, capacity_rps: float, lead: float, window: float, *, allowed: float, wait: float, policy: Policy
+    watched: bytes, capacity_rps: float, lead: float, window: float, *, allowed: float, wait: float, policy: Policy
 ) -> Rises:
     """What following spoils if replicas serve `lead` seconds after the load that calls for them, and go when none of a
     `window` did. `allowed` is the share of requests that may be spoiled, `wait` the seconds that one may wait.
 
     A burst spoils what it is too much for the replicas, unless that is noise or can wait.
     """
-    if len(watched) < 2 or capacity_rps <= 0.0:
+    if len(watched) < 2 * _ROW.size or capacity_rps <= 0.0:
         return NO_RISES
-    at, came, provided = np.array(watched).T
+    at, came, provided = np.frombuffer(watched).reshape(-1, 3).T
     # A gap in looking is none in the load, but when it rose in it nobody knows.
     spans = np.minimum(np.diff(at, prepend=at[0] - policy.scrape_seconds), 2.0 * policy.scrape_seconds)
     first, last = at.searchsorted(at - lead - window), at.searchsorted(at - lead, side="right")

@@ -63,8 +63,9 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     metrics_problem_since: float = 0.0
     # Load to provide for (requests/s, forecast and backlog), one entry a tick: (Unix seconds, requests/s).
     loads: tuple[tuple[float, float], ...] = ()
-    # What came, and what was provided for: (Unix seconds, requests/s, requests/s), one row a scrape interval.
-    watched: tuple[tuple[float, float, float], ...] = ()
+    # What came, and what was provided for: (Unix seconds, requests/s, requests/s), one row a scrape interval, packed
+    # (`decide.rises`).
+    watched: bytes = b""
     trim: float = 1.0  # share of the modelled capacity that misses left believable, or more where they are few
     trimmed_at: float = 0.0
     # Requests that ended and that missed, older ones counting less and less, up to this time (`decide.budget`).
