@@ -63,3 +63,22 @@ def test_a_few_prompts_of_another_kind_are_no_wide_distribution():
     prompts = [[1000.0] * 50 for _ in range(30)]
     prompts[3] = [1000.0] * 40 + [30_000.0] * 10
     assert _seen(prompts).input_variation == EXPECTED.input_variation
+
+
+def test_expected_lengths_give_way_to_what_contradicts_them():
+    """Ten times as long as expected: after 90 prompts the mean is within a standard error of theirs, not two thirds."""
+    long = [[12_000.0] * 30] * 3
+    assert _seen(long).input_mean == pytest.approx(12_000.0 * (1.0 - 0.85 / sqrt(90.0)))
+    # 50 requests are what is expected worth, as long as the two agree.
+    alike = [[1300.0] * 30] * 3
+    assert _seen(alike).input_mean == pytest.approx((50.0 * 1155.0 + 90.0 * 1300.0) / 140.0)
+
+
+def test_expected_lengths_give_way_to_shorter_prompts_too():
+    short = [[100.0] * 30] * 3
+    assert _seen(short).input_mean == pytest.approx(100.0 * (1.0 + 0.85 / sqrt(90.0)))
+
+
+def test_few_prompts_contradict_nothing():
+    """The shortest of those that came are counted first."""
+    assert _seen([[10.0] * 74]).input_mean == pytest.approx((50.0 * 1155.0 + 740.0) / 124.0)

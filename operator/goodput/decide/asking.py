@@ -31,7 +31,7 @@ def wanted(work: Work, base: int) -> Law:
     if not pool.exists:
         return Law(_first(view.intent, work.capacity_rps, policy), ())
     drain = _drain_seconds(work)
-    window = replicas.down_window_seconds(work.startup, drain, policy)
+    window = replicas.down_window_seconds(work.startup, drain, work.capacity_rps, policy)
     window *= replicas.edge_windows(memory, window)
     blind = reading.blind or work.load_rps is None
     loads = memory.loads
@@ -119,7 +119,7 @@ def _rises(work: Work, drain: float) -> Rises:
         work.memory.watched,
         work.plain_rps,
         work.startup + policy.scheduling_seconds,
-        replicas.down_window_seconds(work.startup, drain, policy),
+        replicas.down_window_seconds(work.startup, drain, work.capacity_rps, policy),
         allowed=policy.rises_share * (1.0 - objective.attainment),
         wait=objective.ttft_seconds or 0.0,
         policy=policy,

@@ -177,6 +177,7 @@ def for_placement(memory: LoopMemory, placement: Placement, intent: ModelIntent)
         trim=1.0,
         trimmed_at=0.0,
         proven_rps=0.0,
+        loads_capacity_rps=0.0,
         startup_seconds=(),
     )
 

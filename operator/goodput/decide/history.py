@@ -27,6 +27,8 @@ _LASTS = 1.5
 _LEAST_DEGREES = 2.0
 # Nothing below it is believed: the model of a replica's queue is one for requests of many lengths.
 _LEAST_VARIATION = 0.3
+# So many times the requests that expected lengths are worth may contradict them.
+_CONTRADICT = 1.5
 
 
 class Attainment(Value, frozen=True):
@@ -200,11 +202,23 @@ def lengths(seen: Totals, expected: Lengths, policy: Policy) -> tuple[Lengths, f
     prior = policy.prior_requests
     # Tokens flow before requests end: until enough have ended, more tokens than requests say nothing.
     computed = max(0.0, seen.prompt_tokens - seen.cached_tokens)
-    input_mean = (prior * expected.input_mean + computed) / (prior + seen.first_tokens)
     output_mean = (prior * expected.output_mean + seen.generation_tokens) / (prior + seen.generated)
     variation = _input_variation(seen, computed, expected.input_variation)
+    input_mean = _input_mean(computed, seen.first_tokens, expected, prior)
     found = Lengths(max(1.0, input_mean), max(1.0, output_mean), variation, expected.output_variation)
     return found, seen.first_tokens
+
+
+def _input_mean(computed: float, requests: float, expected: Lengths, prior: float) -> float:
+    """The mean of so many requests with the one expected mixed in, worth `prior` requests; once clearly more are seen,
+    as far as it agrees with theirs: within a standard error of that.
+    """
+    mixed = (prior * expected.input_mean + computed) / (prior + requests)
+    # Short prompts are counted first; that prompts are alike, which is worth replicas, is known later.
+    if requests < _CONTRADICT * prior:
+        return mixed
+    found, error = computed / requests, expected.input_variation / sqrt(requests)
+    return min(found * (1.0 + error), max(found * (1.0 - error), mixed))
 
 
 def _input_variation(seen: Totals, computed: float, expected: float) -> float:

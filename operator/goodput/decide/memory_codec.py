@@ -42,6 +42,7 @@ _LATER_NUMBERS = (
     "budget_at",
     "steady_until",
     "strained_rps",
+    "loads_capacity_rps",
     "proven_input_tokens",
     "proven_output_tokens",
     "slow_replaced_at",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from goodput.decide import bounds, explain, history, number, outcome
+from goodput.decide import bounds, explain, history, number, outcome, replicas
 from goodput.decide.change import Change, as_it_runs, begin, never_served, plan_of, with_room
 from goodput.decide.change_text import step
 from goodput.decide.conditions import Findings, conditions
@@ -182,6 +182,7 @@ def decide_model(looked: Looked, seen: Seen, fleet: Fleet) -> ModelPlan:
     )
     if placed.placement is not None and intent.objective is not None:
         size(work, placed.placement, intent.objective)
+        work.memory = replicas.believing(work.memory, work.capacity_rps)
     return _conclude(work)
 
 

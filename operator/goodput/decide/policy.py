@@ -38,6 +38,9 @@ class Policy(Value, frozen=True, kw_only=True):
     attainment_window_seconds: float = 600.0
     memory_window_seconds: float = 1800.0  # longest history of samples
     cooldown_seconds: float = 120.0  # least time for which load must leave room before replicas fall
+    # ... and in which a replica holds so many requests, as long as that takes no longer than the seconds below.
+    down_requests: float = 130.0
+    down_requests_seconds: float = 600.0
     headroom: float = 0.10  # share of the load kept free when replicas fall
     # ... together with this many standard errors of its estimate (p95).
     down_sigmas: float = 1.65

@@ -79,9 +79,25 @@ def remember_load(
     return loads[first:]
 
 
-def down_window_seconds(startup: float, drain: float, policy: Policy) -> float:
-    """Time for which load must leave room: a wrong scale-down costs a drain and a start-up."""
-    return max(policy.cooldown_seconds, startup + drain)
+def down_window_seconds(startup: float, drain: float, capacity_rps: float, policy: Policy) -> float:
+    """Time for which load must leave room: a wrong scale-down costs a drain and a start-up, and what a replica holds is
+    known from many requests only."""
+    enough = policy.down_requests / capacity_rps if capacity_rps > 0.0 else 0.0
+    return max(policy.cooldown_seconds, startup + drain, min(enough, policy.down_requests_seconds))
+
+
+def believing(memory: LoopMemory, capacity_rps: float) -> LoopMemory:
+    """`memory` with `loads` as loads of replicas that hold `capacity_rps`.
+
+    Each load keeps the number of replicas that it called for when it came: what is believed of a replica moves with
+    the requests that it is learned from, and a scale-down has to hold by all that was believed in its window.
+    """
+    capacity_rps = round(capacity_rps, 6)
+    if capacity_rps <= 0.0 or capacity_rps == memory.loads_capacity_rps:
+        return memory
+    scale = capacity_rps / memory.loads_capacity_rps if memory.loads_capacity_rps > 0.0 else 1.0
+    loads = tuple((at, round(scale * load, 6)) for at, load in memory.loads)
+    return replace(memory, loads=loads, loads_capacity_rps=capacity_rps)
 
 
 def edge_windows(memory: LoopMemory, window: float) -> float:
@@ -98,7 +114,7 @@ def wanted(
 ) -> Wanted:
     """Replicas that the load calls for. `loads` holds this tick's load already."""
     current = situation.current
-    window = down_window_seconds(situation.startup_seconds, situation.drain_seconds, policy)
+    window = down_window_seconds(situation.startup_seconds, situation.drain_seconds, situation.capacity_rps, policy)
     if situation.load_rps is None:
         return Wanted(current, Rule.HOLD_METRICS, 0.0, 0.0, window)
     tolerated = situation.load_rps / (1.0 + policy.up_tolerance)

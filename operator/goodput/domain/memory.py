@@ -63,6 +63,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     metrics_problem_since: float = 0.0
     # Load to provide for (requests/s, forecast and backlog), one entry a tick: (Unix seconds, requests/s).
     loads: tuple[tuple[float, float], ...] = ()
+    loads_capacity_rps: float = 0.0  # of a replica, that `loads` are told for (0: nothing was believed yet)
     # What came, and what was provided for: (Unix seconds, requests/s, requests/s), one row a scrape interval, packed
     # (`decide.rises`).
     watched: bytes = b""
