@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from faults.fleet import condition, settled
+from faults.fleet import believed_rps, condition, settled
 from faults.operators import Operators
 from faults.person import Person
 from faults.prometheus import MODEL, FakePrometheus
@@ -151,7 +151,7 @@ async def fault_bench() -> AsyncIterator[Bench]:
         recording = asyncio.create_task(recorder.run())
         operators = Operators(world.kubeconfig, directory / "operators", OPERATORS, SHORT)
         try:
-            async with FakePrometheus(recorder) as prometheus:
+            async with FakePrometheus(recorder, believed_rps()) as prometheus:
                 yield Bench(world, recorder, prometheus, operators, Person(connection))
         finally:
             operators.end()

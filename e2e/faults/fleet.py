@@ -24,7 +24,7 @@ Object = dict[str, Any]
 HUB_ID, GPU = "meta-llama/Llama-3.1-8B-Instruct", "l40s"
 
 
-def _believed_rps() -> float:
+def believed_rps() -> float:
     """Requests/s that the operator believes one replica of these tests to serve within their SLO."""
     arch, gpu = architecture(HUB_ID), gpu_type(GPU)
     assert arch is not None, HUB_ID
@@ -33,7 +33,7 @@ def _believed_rps() -> float:
     return capacity(arch, gpu, Shape(), Lengths(PROMPT_TOKENS, OUTPUT_TOKENS), objective).rps
 
 
-LOW, HIGH = 0.28 * _believed_rps(), 2.2 * _believed_rps()
+LOW, HIGH = 0.28 * believed_rps(), 2.2 * believed_rps()
 """Requests/s that one replica serves, and three."""
 
 

@@ -1,8 +1,8 @@
 """A Prometheus that knows every pod of Goodput and counts made-up requests; it lies on demand.
 
 It answers the operator's own queries (by comparing their text) over HTTP, at `/NAMESPACE/` for the pods of one
-namespace or at `/all/`. Traffic is even, all of it within the objectives, and shared equally by the ready engines; its
-prompts are long and short by turns, as an operator that saw them all equal would believe more of a replica.
+namespace or at `/all/`. Traffic is even, all of it within the objectives up to what a replica is believed to hold, and
+shared equally by the ready engines; its prompts are long and short by turns, as an operator that saw them all equal would believe more of a replica.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _SCRAPE_SECONDS = 0.25
 _SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
 PROMPT_TOKENS, OUTPUT_TOKENS = PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
+# Of what comes to an engine that is given more than it holds, this share is within the objectives: too few to prove that
+# it holds so much, too many to be certain that it does not.
+_STRAINED_SHARE = 0.945
 # Prompts are longer by this share for so many seconds, then shorter: four seconds have the mean.
 _LONGER, _TURN_SECONDS = 0.35, 2.0
 Row = dict[str, Any]
@@ -54,6 +57,7 @@ class Scrape:
 
     at: float
     counted: dict[str, float]
+    timely: dict[str, float]
     prompt_tokens: dict[str, float]
     scraped_at: dict[str, float]
 
@@ -63,11 +67,14 @@ class FakePrometheus:
     """`async with` it; `url(scope)` is what the operator is given."""
 
     recorder: Recorder
+    holds_rps: float
+    """Requests/s up to which one engine is within the objectives."""
     traffic: dict[str, Traffic] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     """By scope: `error` answers HTTP 500, `empty` finds nothing for any query, `hang` never answers."""
     queries: int = 0
     _counted: dict[str, float] = field(default_factory=dict)
+    _timely: dict[str, float] = field(default_factory=dict)
     _prompt_tokens: dict[str, float] = field(default_factory=dict)
     _scraped_at: dict[str, float] = field(default_factory=dict)
     _scrapes: deque[Scrape] = field(default_factory=lambda: deque(maxlen=_SCRAPES_KEPT))
@@ -116,7 +123,9 @@ class FakePrometheus:
             now = time.time()
             for namespace, traffic in self.traffic.items():
                 self._count(namespace, traffic.requests_per_second * (now - before), now)
-            self._scrapes.append(Scrape(now, dict(self._counted), dict(self._prompt_tokens), dict(self._scraped_at)))
+            self._scrapes.append(
+                Scrape(now, dict(self._counted), dict(self._timely), dict(self._prompt_tokens), dict(self._scraped_at))
+            )
             before = now
 
     def _count(self, namespace: str, requests: float, now: float) -> None:
@@ -125,7 +134,10 @@ class FakePrometheus:
             pods = self.recorder.ready(namespace, pool)
             for pod in pods:
                 share = requests / len(pods)
+                strained = self.traffic[namespace].requests_per_second > len(pods) * self.holds_rps
+                timely = share * (_STRAINED_SHARE if strained else 1.0)
                 self._counted[pod.uid] = self._counted.get(pod.uid, 0.0) + share
+                self._timely[pod.uid] = self._timely.get(pod.uid, 0.0) + timely
                 self._prompt_tokens[pod.uid] = self._prompt_tokens.get(pod.uid, 0.0) + share * tokens
                 if self.traffic[namespace].fault != "stale":
                     self._scraped_at[pod.uid] = now
@@ -192,7 +204,8 @@ class FakePrometheus:
             for name, edges in _BUCKET.findall(query) if traffic.fault != "no-histogram" else ():
                 for edge in edges.replace("\\", "").split("|"):
                     for pod in engines:
-                        yield _row({"__name__": name, **where(pod), "le": edge}, count(pod))
+                        late = 0.0 * count(pod)  # what is no number for requests is none here
+                        yield _row({"__name__": name, **where(pod), "le": edge}, scrape.timely.get(pod.uid, 0.0) + late)
         elif found := _NAMES.search(query):
             names = re.compile(found[1])
             series = (
