@@ -1,8 +1,9 @@
 """A Prometheus that knows every pod of Goodput and counts made-up requests; it lies on demand.
 
 It answers the operator's own queries (by comparing their text) over HTTP, at `/NAMESPACE/` for the pods of one
-namespace or at `/all/`. Traffic is even, all of it within the objectives up to what a replica is believed to hold, and
-shared equally by the ready engines; its prompts are long and short by turns, as an operator that saw them all equal would believe more of a replica.
+namespace or at `/all/`. Traffic is even, shared equally by the ready engines, and all of it within the objectives up to
+what a replica is believed to hold. Its prompts are long and short by turns, as an operator that saw them all equal
+would believe more of a replica.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _SCRAPE_SECONDS = 0.25
 _SCRAPES_KEPT = 40
 # One request of the made-up traffic, in tokens; the controller's own prior, so that it learns nothing new from it.
 PROMPT_TOKENS, OUTPUT_TOKENS = PRIOR_INPUT_TOKENS, PRIOR_OUTPUT_TOKENS
-# Of what comes to an engine that is given more than it holds, this share is within the objectives: too few to prove that
-# it holds so much, too many to be certain that it does not.
+# Of what comes to an engine that is given more than it holds, this share is within the objectives: too few to prove
+# that it holds so much, too many to be certain that it does not.
 _STRAINED_SHARE = 0.945
 # Prompts are longer by this share for so many seconds, then shorter: four seconds have the mean.
 _LONGER, _TURN_SECONDS = 0.35, 2.0
