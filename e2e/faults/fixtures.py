@@ -31,6 +31,7 @@ OPERATORS = "operators"
 """Namespace of the Leases of these tests' operators."""
 SHORT = {
     "cooldown_seconds": 4.0,
+    "down_requests_seconds": 4.0,
     "drain_prior_seconds": 1.0,
     "startup_prior_seconds": 2.0,
     "warmup_seconds": 1.0,
