@@ -84,7 +84,7 @@ def ledger_of(settings: Settings) -> Ledger | None:
         most_seconds=settings.ledger_days * 86_400.0,
     )
     writer = LedgerWriter(files)
-    return Ledger(Recorder(writer.put), writer)
+    return Ledger(Recorder(writer.put, settings.tick_seconds), writer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,21 @@
 """What was missed of late, and how much more is believed of a replica where that is next to nothing."""
 
 import pytest
+from msgspec.structs import replace
 from tests.decide.builders import CHAT, START
+from tests.decide.test_replicas import loaded, steady
 
 from goodput.decide import Policy
 from goodput.decide.budget import Budget
 from goodput.decide.correction import MOST_TRIM, trim
 from goodput.decide.history import Attainment
+from goodput.decide.model import recalled
+from goodput.decide.work import Fleet
 from goodput.domain.memory import LoopMemory
 from goodput.domain.samples import Sample
 
 POLICY = Policy()
+FLEET = Fleet(gpus={}, shared=None, policy=POLICY, now=START, telemetry_error="")  # type: ignore[arg-type]
 GOOD = Attainment(500.0, 0.99, 1.0)
 
 
@@ -61,3 +66,19 @@ def test_it_ends_at_what_formulas_err_by_and_is_taken_back_where_the_budget_goes
     assert _trim(memory, spent=0.1) == MOST_TRIM
     assert _trim(memory, spent=0.9) == pytest.approx(MOST_TRIM / 1.03)
     assert _trim(LoopMemory(born_at=START - 3600.0, trim=1.01), spent=0.9) == 1.0
+
+
+def test_what_held_under_a_laxer_attainment_is_forgotten_under_a_stricter_one():
+    """Proof and trim are of 95 %; 99 % of the same requests need more replicas. Asked for less, they stay."""
+    memory = steady(10.0, 4, proven_rps=4.0, trim=1.1, attainment=0.95)
+    for attainment, proven, trimmed in ((0.99, 0.0, 1.0), (0.9, 4.0, 1.1), (0.95, 4.0, 1.1)):
+        asked = loaded(10.0, 4, objective=replace(CHAT, attainment=attainment))
+        found = recalled(asked, memory, FLEET)
+        assert (found.proven_rps, found.trim, found.attainment) == (proven, trimmed, attainment)
+
+
+def test_what_was_learned_under_other_objectives_is_no_trust():
+    memory = steady(10.0, 4, proven_rps=4.0, trim=1.1, attainment=0.95, budget_ended=900.0, budget_missed=1.0)
+    tighter = loaded(10.0, 4, objective=replace(CHAT, tpot_seconds=0.03))
+    found = recalled(tighter, memory, FLEET)
+    assert (found.proven_rps, found.trim, found.budget_ended) == (0.0, 1.0, 0.0)

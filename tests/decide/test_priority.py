@@ -97,14 +97,31 @@ def test_what_waits_for_a_node_makes_way():
         assert replicas(planned(model(HIGH, 10, 1, 2.0), low)[LOW]) == want
 
 
-def test_a_gpu_that_is_left_over_is_kept_for_who_needs_two():
-    """A replica of two GPUs lacks one; the one that is free is not given to others meanwhile."""
-    twins = loaded(40.0, 1, key=HIGH, priority=1, tensor_parallel=2)
-    twins = replace(twins, pool=replace(twins.pool, tensor_parallel=2))
+def _twins(key: Key, priority: int, pods: int) -> tuple[ModelView, LoopMemory]:
+    """A Model of replicas of two GPUs, under a load of more than it has."""
+    found = loaded(40.0, pods, key=key, priority=priority, tensor_parallel=2)
+    return replace(found, pool=replace(found.pool, tensor_parallel=2)), steady(40.0, pods)
+
+
+def test_smaller_replicas_do_not_yield_for_one_that_needs_its_gpus_on_one_node():
+    """GPUs of several nodes make no replica of two: what is free is for who can use it."""
     single, double = model(MIDDLE, 0, 1, 3.0), model(LOW, 0, 2, 2.0)
-    found = planned((twins, steady(40.0, 1)), single, double, free=1)
-    assert [replicas(found[key]) for key in (HIGH, MIDDLE, LOW)] == [1, 1, 1]
-    assert replicas(planned(single, double, free=1)[MIDDLE]) == 2
+    found = planned(_twins(HIGH, 1, 1), single, double, free=1)
+    assert [replicas(found[key]) for key in (HIGH, MIDDLE, LOW)] == [1, 2, 2]
+    assert "yield" not in found[HIGH].decision.message
+    # One as large does.
+    found = planned(_twins(HIGH, 1, 1), _twins(LOW, 0, 2))
+    assert replicas(found[LOW]) == 1
+    assert "yields 1 replica" in found[HIGH].decision.message
+
+
+def test_who_serves_on_a_cordoned_node_does_not_yield():
+    """Those pods go first, and free no GPU that anybody can use."""
+    low, known = model(LOW, 0, 4, 4.0)
+    pods = tuple(replace(each, node_lost=at < 2) for at, each in enumerate(low.pool.pods))
+    found = planned(model(HIGH, 10, 1, 3.0), (replace(low, pool=replace(low.pool, pods=pods)), known))
+    assert replicas(found[LOW]) >= 4
+    assert "yield" not in found[HIGH].decision.message
 
 
 @pytest.mark.parametrize(

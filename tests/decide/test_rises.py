@@ -150,10 +150,17 @@ def test_an_objective_that_is_missed_for_rises_says_so_in_its_condition():
 
 
 def test_the_advice_names_its_numbers():
-    told = Rises(9, 0.123, 4000.0, 103.0).advice(1)
+    told = Rises(9, 0.123, 4000.0, 103.0).advice(1, None)
     assert told == (
         "load rises faster than replicas start, which takes 103 s: 12.3% of 4000 requests came in such rises. No "
         "scaling can follow it: set spec.scaling.minReplicas to 9, or make replicas start faster"
     )
-    assert not Rises(9, 0.123, 4000.0, 103.0).advice(9)
-    assert not NO_RISES.advice(0)
+    assert not Rises(9, 0.123, 4000.0, 103.0).advice(9, None)
+    assert not NO_RISES.advice(0, None)
+
+
+def test_what_is_advised_can_be_done():
+    """Fewer replicas than may run are not asked for without saying so; where number and bounds are one, nothing is."""
+    found = Rises(64, 0.5, 4000.0, 103.0)
+    assert "set spec.scaling.minReplicas to 64 or more, and maxReplicas, which is 4, to no less" in found.advice(1, 4)
+    assert found.advice(4, 4) == ""

@@ -176,6 +176,8 @@ def for_placement(memory: LoopMemory, placement: Placement, intent: ModelIntent)
         draft_coverage=None,
         trim=1.0,
         trimmed_at=0.0,
+        budget_ended=0.0,
+        budget_missed=0.0,
         proven_rps=0.0,
         loads_capacity_rps=0.0,
         startup_seconds=(),

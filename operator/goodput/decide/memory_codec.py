@@ -40,6 +40,7 @@ _LATER_NUMBERS = (
     "budget_ended",
     "budget_missed",
     "budget_at",
+    "attainment",
     "steady_until",
     "strained_rps",
     "loads_capacity_rps",

@@ -59,11 +59,18 @@ def recalled(view: ModelView, remembered: LoopMemory | None, fleet: Fleet) -> Lo
             surge=memory.surge,
             change=replace(memory.change, since=now),
         )
+    asked = view.intent.objective.attainment if view.intent.objective is not None else memory.attainment
+    if asked > memory.attainment > 0.0:
+        # What held under a laxer attainment is no proof for a stricter one.
+        memory = replace(memory, proven_rps=0.0, trim=min(1.0, memory.trim))
+    if asked != memory.attainment:
+        memory = replace(memory, attainment=asked)
     if memory.objective != objective_mark(view.intent.objective):
         memory = replace(
             memory,
             samples=history.under_another_objective(memory.samples),
             proven_rps=0.0,
+            trim=min(1.0, memory.trim),
             budget_ended=0.0,
             budget_missed=0.0,
         )
@@ -313,7 +320,7 @@ def _conclude(work: Work) -> ModelPlan:
         count=work.count,
         change=change,
         slow=work.slow,
-        rises=work.rises.advice(intent.min_replicas),
+        rises=work.rises.advice(intent.min_replicas, intent.max_replicas),
         withheld=work.withheld,
         beyond=fleet.shared.free.reach(intent.tolerations).beyond.get(placement.gpu_type, "") if placement else "",
     )

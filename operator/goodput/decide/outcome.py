@@ -61,7 +61,8 @@ def detail(work: Work, surge: int) -> str:
         parts.append(work.reading.message)
     if work.placed.placement is None:
         parts.append(work.placed.message)
-    if advice := work.rises.advice(work.view.intent.min_replicas):
+    intent = work.view.intent
+    if advice := work.rises.advice(intent.min_replicas, intent.max_replicas):
         parts.append(advice)
     if not work.view.routed and work.demand is not None:
         parts.append("without a router, demand is a lower bound: what engines saw arrive")

@@ -185,7 +185,10 @@ class Yields:
                 what=f"{lack.gpus} GPUs {kind}",
                 need=lack.gpus,
                 unit=gpus,
-                holders=[each for each in self.by_type.get(kind, ()) if not each.apart(lack.closed)],
+                # Several smaller replicas may be on several nodes, and GPUs of several nodes make none of this one.
+                holders=[
+                    each for each in self.by_type.get(kind, ()) if each.gpus >= gpus and not each.apart(lack.closed)
+                ],
                 ready=self.coming.get(kind, 0),
             ),
             _Pot(
@@ -279,6 +282,8 @@ def _may_yield(view: ModelView) -> bool:
         and not intent.paused
         and not pool.foreign_scaler
         and not pool.rolling_out
+        # What serves on a cordoned node goes first, and would free nothing.
+        and pool.tally.lost == pool.tally.lost_silent
         and intent.architecture is not None
         and intent.objective is not None
         and not any(problem.fatal for problem in intent.problems)

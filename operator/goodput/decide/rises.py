@@ -33,14 +33,19 @@ class Rises(Value, frozen=True):
     requests: float = 0.0  # that it is a share of
     lead_seconds: float = 0.0  # from the load that calls for a replica until it serves
 
-    def advice(self, fewest: int) -> str:
-        """What a person is to know and do, who asks for at least `fewest` replicas; '' where there is nothing."""
-        if self.hold <= fewest:
+    def advice(self, fewest: int, most: int | None) -> str:
+        """What a person is to know and do, who asks for `fewest` to `most` replicas; '' where there is nothing."""
+        if self.hold <= fewest or fewest == most:
             return ""
+        what = f"minReplicas to {self.hold}"
+        if self.hold >= _MOST_LEVELS:
+            what = f"minReplicas to {self.hold} or more"
+        if most is not None and most < self.hold:
+            what += f", and maxReplicas, which is {most}, to no less"
         return (
             f"load rises faster than replicas start, which takes {self.lead_seconds:.0f} s: "
             f"{percent(self.share, 1)} of {self.requests:.0f} requests came in such rises. No scaling can follow it: "
-            f"set spec.scaling.minReplicas to {self.hold}, or make replicas start faster"
+            f"set spec.scaling.{what}, or make replicas start faster"
         )
 
 

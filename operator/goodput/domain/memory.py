@@ -79,6 +79,7 @@ class LoopMemory(Value, frozen=True, kw_only=True):
     surge: int = 0  # replicas in `desired` that stand in for pods on lost nodes
     # Objective (TTFT, TPOT, e2e seconds) that the marks were counted against.
     objective: tuple[float | None, ...] = ()
+    attainment: float = 0.0  # share that was asked for when trim and proof were learned; 0: not known
     # Replicas of which correction, trim, proven load and start-ups were learned: "type/tensor/pipeline parallelism/
     # fingerprint of checkpoint, precision and speculation", with "/method tokens" where they speculate. The fingerprint
     # is missing in memory of older operators.

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 _ROOTS = ("model.layers", "language_model.model.layers", "model.language_model.layers", "backbone.layers", "layers")
 _LONGEST_NAME = 60
-_MOST_STEPS = 2e7
+_MOST_STEPS = 5e6
 _QUANTIFIED_GROUP = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
 _UNBOUNDED = re.compile(r"(?<!\\)[*+]|\{\d*,\d*\}")
+# What may be there or not; `?` also ends `(?`, and makes other quantifiers lazy.
+_OPTIONAL = re.compile(r"(?<![(*+?}\\])\?")
 # Repeated digits stand for any number of a layer; a digit by itself, or of a class, for some.
 _ANY_NUMBER = re.compile(r"(?:\\d|\[0-9\])[+*]")
 _SOME_EXPERTS = re.compile(r"experts\\?\.[(\[]?(?:[0-9]|\\d)")
@@ -62,7 +64,7 @@ class Expressions:
             compiled = re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
             raise self._refused(pattern, "is no regular expression") from None
-        steps = 1.0
+        steps = _choices(pattern)
         for count in range(1, len(_UNBOUNDED.findall(pattern.removesuffix(".*"))) + 1):
             steps *= _LONGEST_NAME / count
         return compiled, steps
@@ -74,3 +76,25 @@ class Expressions:
 
     def _refused(self, pattern: str, why: str) -> InvalidObject:
         return self._fields.invalid(self._where, f"{pattern[:64]!r} {why}")
+
+
+def _choices(pattern: str) -> float:
+    """Ways to match `pattern` that do not depend on the length of a name: alternatives, and what may be missing.
+
+    Groups one after the other multiply them, which is what makes a search without an end.
+    """
+    found, alternatives, escaped, in_class = 1.0, [1], False, False
+    for character in pattern:
+        if escaped or character == "\\":
+            escaped = not escaped
+        elif in_class or character == "[":
+            in_class = character != "]"
+        elif character == "(":
+            alternatives.append(1)
+        elif character == "|":
+            alternatives[-1] += 1
+        elif character == ")" and len(alternatives) > 1:
+            found *= alternatives.pop()
+    for count in alternatives:
+        found *= count
+    return found * 2.0 ** min(1000, len(_OPTIONAL.findall(pattern)))

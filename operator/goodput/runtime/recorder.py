@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 LINE_SECONDS = 60.0
 # What a Model asks for is told again so often: files may be deleted from the oldest on.
 ASKED_SECONDS = 3600.0
-# Between passes that lie further apart this process did not lead, or the clock was set: nobody watched.
-_LONGEST_SECONDS = 120.0
+# Between passes that lie further apart (in seconds and in ticks) this process did not lead, or the clock was set.
+_LONGEST_SECONDS, _LONGEST_TICKS = 120.0, 3.0
 # Decisions of one Model in one line; a law that decides more often is told of by its first ones.
 _MOST_DECISIONS = 16
 _MOVES = frozenset(
@@ -63,8 +63,9 @@ class _Open:
 class Recorder:
     """Adds up passes and hands over the lines of about a minute. Never raises, never waits."""
 
-    def __init__(self, write: Callable[[Sequence[bytes]], None]) -> None:
+    def __init__(self, write: Callable[[Sequence[bytes]], None], tick_seconds: float = 10.0) -> None:
         self._write = write
+        self._longest = max(_LONGEST_SECONDS, _LONGEST_TICKS * tick_seconds)
         self._open: dict[Key, _Open] = {}
         self._began = self._at = float("-inf")
         self._failed = False
@@ -87,7 +88,7 @@ class Recorder:
             log.exception("the ledger lacks its last lines")
 
     def _note(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        if not 0.0 <= now - self._at <= _LONGEST_SECONDS:
+        if not 0.0 <= now - self._at <= self._longest:
             self._hand_over(None)
             self._open.clear()
             self._began = self._at = now
