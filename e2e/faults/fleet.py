@@ -33,7 +33,7 @@ def believed_rps() -> float:
     return capacity(arch, gpu, Shape(), Lengths(PROMPT_TOKENS, OUTPUT_TOKENS), objective).rps
 
 
-LOW, HIGH = 0.28 * believed_rps(), 2.2 * believed_rps()
+LOW, HIGH = 0.28 * believed_rps(), 2.45 * believed_rps()
 """Requests/s that one replica serves, and three."""
 
 
