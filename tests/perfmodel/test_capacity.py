@@ -172,11 +172,17 @@ def test_longer_requests_never_give_capacity(prompt, output, longer):
     bound=st.sampled_from(["ttft_seconds", "tpot_seconds"]),
 )
 def test_capacity_has_no_cliff_in_the_objective(prompt, output, ttft, tpot, bound):
-    """Two percent of a bound never make half of capacity, even where an idle replica begins to miss it."""
+    """Two percent of a bound never make half of capacity, even where an idle replica begins to miss it.
+
+    But for the bare time of a step: it is in time or it is not, for all requests at once.
+    """
     lengths = Lengths(prompt, output)
     one = Objective(ttft_seconds=ttft, tpot_seconds=tpot, e2e_seconds=None)
     other = replace(one, **{bound: 1.02 * getattr(one, bound)})
-    low, high = sorted(capacity(arch(), gpu(), Shape(), lengths, each).rps for each in (one, other))
+    found = [capacity(arch(), gpu(), Shape(), lengths, each) for each in (one, other)]
+    if bound == "tpot_seconds" and found[0].feasible is not found[1].feasible:
+        return
+    low, high = sorted(each.rps for each in found)
     assert high <= 2.0 * low
 
 
